@@ -7,9 +7,9 @@
 mod http1;
 
 use headworks_gateway::wire::{Dialect, Endpoint, Meter, Problem, read_priority, read_summary};
+use headworks_service::authenticator::{AuthOutcome, Authenticator, Credential};
 use headworks_service::config::{self, Schema, Sources};
 use headworks_service::proxies::{ClientHeader, TrustedProxies};
-use headworks_service::token::{Answer, Credential, Door};
 use headworks_sim::{Scenario, Trial, chaos};
 use headworks_storage::fuzzing as storages;
 use headworks_synth::{Arrivals, Distribution, TreeSpec};
@@ -65,7 +65,7 @@ pub fn scenario(data: &[u8]) {
     };
     match Scenario::from_text("fuzz.toml", text) {
         Ok(scenario) => {
-            let scenario = scenario.at_most(STEPS);
+            let scenario = scenario.with_max_steps(STEPS);
             if let Ok(report) = Trial::new(&scenario, 1).run() {
                 assert!(!report.to_text().is_empty());
                 assert!(report.to_html().ends_with("</html>\n"));
@@ -78,8 +78,8 @@ pub fn scenario(data: &[u8]) {
 
 /// A recorded load, replayed under the default rules.
 pub fn trace(data: &[u8]) {
-    let scenario = Scenario::for_replay().at_most(STEPS);
-    let trial = Trial::new(&scenario, 1).replaying("fuzz.csv", data);
+    let scenario = Scenario::for_replay().with_max_steps(STEPS);
+    let trial = Trial::new(&scenario, 1).with_trace("fuzz.csv", data);
     if let Err(error) = trial.run() {
         assert!(!error.to_string().is_empty());
     }
@@ -95,7 +95,7 @@ pub fn config(data: &[u8]) {
     let text = String::from_utf8_lossy(text).replace("file:", "file;");
     let schema = Schema::shared();
     match schema.load(&Sources::new().text(name, &*text)) {
-        Ok(config) => assert!(!config.shown().is_empty()),
+        Ok(config) => assert!(!config.values().is_empty()),
         Err(problems) => assert!(!problems.is_empty() && !problems.to_string().is_empty()),
     }
     // The same text in a format that has only text.
@@ -136,18 +136,21 @@ pub fn credential(data: &[u8]) {
     let uri: Uri = uri.parse().unwrap_or_default();
     let mut headers = lines(part(), "authorization");
     headers.extend(lines(part(), "cookie"));
-    let Some(said) = Credential::of(&headers, &uri) else {
+    let Some(said) = Credential::from_request(&headers, &uri) else {
         return;
     };
-    let door = Door::new(Some(&"the token of this test".into())).expect("it has its token");
+    let authenticator =
+        Authenticator::new(Some(&"the token of this test".into())).expect("it has its token");
     let (now, from) = (Instant::now(), [127, 0, 0, 1].into());
     let answer = match &said {
-        Credential::Bearer(token) | Credential::Address(token) => door.knock(now, from, token),
-        Credential::Cookie(session) => door.knock_with_session(now, from, session),
+        Credential::Bearer(token) | Credential::Query(token) => {
+            authenticator.check(now, from, token)
+        }
+        Credential::Cookie(session) => authenticator.check_session(now, from, session),
     };
     let right =
-        matches!(&said, Credential::Bearer(t) | Credential::Address(t) if t == door.token());
-    assert_eq!(answer == Answer::Welcome, right, "{said:?}");
+        matches!(&said, Credential::Bearer(t) | Credential::Query(t) if t == authenticator.token());
+    assert_eq!(answer == AuthOutcome::Accepted, right, "{said:?}");
 }
 
 /// Header lines of that name, as far as they are valid.
@@ -165,12 +168,12 @@ pub fn units(data: &[u8]) {
     };
     let words = || -> StrDeserializer<'_, Error> { text.into_deserializer() };
     if let Ok(duration) = config::seconds::deserialize::<_, Duration>(words()) {
-        let shown = config::show_duration(duration);
+        let shown = config::format_duration(duration);
         let read: StrDeserializer<'_, Error> = shown.as_str().into_deserializer();
         assert_eq!(config::seconds::deserialize(read), Ok(duration), "{shown}");
     }
     if let Ok(size) = config::bytes::deserialize::<_, u64>(words()) {
-        let shown = config::show_size(size);
+        let shown = config::format_size(size);
         let read: StrDeserializer<'_, Error> = shown.as_str().into_deserializer();
         assert_eq!(config::bytes::deserialize(read), Ok(size), "{shown}");
     }
@@ -199,7 +202,7 @@ fn number(text: &str) -> f64 {
 
 /// The core under arbitrary calls, checked by the auditor.
 pub fn core(data: &[u8]) {
-    if let Err(violation) = chaos::walk_by(data) {
+    if let Err(violation) = chaos::walk_from_bytes(data) {
         panic!("{violation}");
     }
 }

@@ -21,11 +21,11 @@ pub(crate) struct Application {
 /// A started application.
 pub(crate) struct Started {
     /// The addresses it can be reached at.
-    pub(crate) places: String,
+    pub(crate) addresses: String,
     /// A command to try, which shows that it runs.
-    pub(crate) try_it: Option<String>,
+    pub(crate) example_command: Option<String>,
     /// Adds its panels, collectors and routes to the admin listener.
-    pub(crate) show: Box<dyn FnOnce(Admin) -> Admin>,
+    pub(crate) attach: Box<dyn FnOnce(Admin) -> Admin>,
 }
 
 /// All applications, in start order.
@@ -64,9 +64,9 @@ fn start_gateway(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
     gateway.follow(reloader);
     let base = format!("http://{}/v1", gateway.address());
     Ok(Started {
-        places: format!("{base} (OpenAI and Anthropic)"),
-        try_it: Some(format!("curl {base}/models")),
-        show: Box::new(move |admin| {
+        addresses: format!("{base} (OpenAI and Anthropic)"),
+        example_command: Some(format!("curl {base}/models")),
+        attach: Box::new(move |admin| {
             admin
                 .panel(gateway.panel())
                 .panel(gateway.engine())
@@ -86,23 +86,23 @@ fn start_tracker(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
         .iter()
         .map(|at| format!("http://{at}/announce"));
     let udp = tracker.udp().iter().map(|at| format!("udp://{at}"));
-    let places: Vec<String> = http.chain(udp).collect();
-    let places = match tracker.forwarders() {
-        0 => places.join(" "),
-        count => format!("{} ({count} forwarders)", places.join(" ")),
+    let addresses: Vec<String> = http.chain(udp).collect();
+    let addresses = match tracker.forwarders() {
+        0 => addresses.join(" "),
+        count => format!("{} ({count} forwarders)", addresses.join(" ")),
     };
     let http = tracker.http().first();
     Ok(Started {
-        places,
-        try_it: http.map(|at| format!("curl http://{at}/stats")),
-        show: Box::new(move |admin| {
+        addresses,
+        example_command: http.map(|at| format!("curl http://{at}/stats")),
+        attach: Box::new(move |admin| {
             admin
                 .panel(tracker.panel())
                 .panel(tracker.engine())
                 .collect(tracker.collector())
-                .token_to(move |token| {
+                .on_token(move |token| {
                     if let Err(error) = tracker.show_clients_to(token) {
-                        tracing::warn!(%error, "nobody sees clients' addresses on /stats");
+                        tracing::warn!(%error, "client addresses are hidden on /stats");
                     }
                 })
         }),
@@ -112,14 +112,14 @@ fn start_tracker(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
 fn start_migrate(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Started> {
     let config = reloader.current();
     let migrations = Migrations::start(&config.section::<MigrateConfig>(), shutdown);
-    let places = match migrations.count() {
-        0 => "no jobs to watch (name them in `migrate.jobs`)".into(),
+    let addresses = match migrations.count() {
+        0 => "no jobs to watch (list them in `migrate.jobs`)".into(),
         1 => "watching 1 job".into(),
         count => format!("watching {count} jobs"),
     };
     Ok(Started {
-        places,
-        try_it: None,
-        show: Box::new(move |admin| admin.panel(migrations.panel())),
+        addresses,
+        example_command: None,
+        attach: Box::new(move |admin| admin.panel(migrations.panel())),
     })
 }

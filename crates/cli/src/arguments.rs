@@ -15,21 +15,21 @@ use crate::commands::tracker::TrackerCommand;
 use crate::commands::up::UpCommand;
 use crate::flags::{self, Setting};
 
-/// Decides how much work goes where, when the far side can only take so much.
+/// Schedules work across targets with limited capacity.
 #[derive(Debug, Parser)]
 #[command(
     version,
     max_term_width = 100,
     after_help = "\
 Examples:
-  headworks up                                  start everything, and say how to reach it
+  headworks up                                  start all applications and print their addresses
   headworks top                                 watch it in the terminal
-  headworks gateway                             share LLM capacity; without settings, with an echo
+  headworks gateway                             share LLM capacity; unconfigured, an echo model
   headworks migrate run FROM TO --state job.db  move a tree, and prove that nothing was lost
-  headworks sim greedy-tenant                   try a policy before you live with it
+  headworks sim greedy-tenant                   simulate a policy before using it
   headworks config init --output headworks.toml write a file with every key explained
-  headworks config check headworks.toml         find every mistake in it at once
-  headworks config show                         see every value and where it comes from
+  headworks config check headworks.toml         report every problem in it
+  headworks config show                         print every value and its origin
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 finished with failures, 4 differences found."
 )]
@@ -41,17 +41,17 @@ pub(crate) struct Arguments {
 }
 
 /// Display order of the global flags: after the flags of the command.
-const LAST: usize = 900;
+const GLOBAL_FLAG_ORDER: usize = 900;
 
 /// Flags of every command.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Common {
-    /// The configuration file. Without it: $HEADWORKS_CONFIG, ./headworks.toml,
+    /// The configuration file. Default: $HEADWORKS_CONFIG, ./headworks.toml,
     /// $XDG_CONFIG_HOME/headworks/headworks.toml, or none.
-    #[arg(long, global = true, display_order = LAST, value_name = "FILE")]
+    #[arg(long, global = true, display_order = GLOBAL_FLAG_ORDER, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Sets one key for this run, such as `--set log.level=debug`. Wins over environment and file.
-    #[arg(long, global = true, display_order = LAST, value_name = "SECTION.KEY=VALUE")]
+    /// Set one key, such as `--set log.level=debug`. Overrides environment and file.
+    #[arg(long, global = true, display_order = GLOBAL_FLAG_ORDER, value_name = "SECTION.KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Values of the flags that are generated from the sections' keys.
     #[arg(skip)]
@@ -63,7 +63,7 @@ impl Arguments {
     pub(crate) fn read() -> Arguments {
         let matches = Arguments::with_flags().get_matches();
         let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
-        arguments.common.settings = flags::given(&matches, &schema());
+        arguments.common.settings = flags::collect_settings(&matches, &schema());
         arguments
     }
 
@@ -74,7 +74,7 @@ impl Arguments {
             .version(crate::version())
             .mut_subcommand("up", |up| flags::add(up, &schema))
             .mut_subcommand("gateway", |gateway| {
-                flags::add_own(gateway, &schema, "gateway")
+                flags::add_with_short_names(gateway, &schema, "gateway")
             })
             .mut_subcommand("tracker", |tracker| flags::add(tracker, &schema))
             .mut_subcommand("config", |config| {
@@ -121,8 +121,8 @@ Examples:
   headworks migrate verify --state job.db --hash"
     )]
     Migrate(MigrateCommand),
-    /// Simulate a scenario, or replay recorded requests: waits, shares and drops before they
-    /// happen.
+    /// Simulate a scenario or replay recorded requests, and report waits, shares and
+    /// refusals.
     ///
     /// Deterministic: the same scenario and seed give the same report. Exit code 2 if the scenario
     /// or trace is invalid, 4 if an expectation is not met.
@@ -133,21 +133,21 @@ Examples:
   headworks sim my-scenario.toml --seed 7 --html report.html
   headworks sim --trace requests.csv --json")]
     Sim(SimCommand),
-    /// Start the tracker, which answers clients from memory and asks every other tracker for them,
-    /// and the admin listener.
+    /// Start the tracker, which answers clients from memory and forwards announces to other
+    /// trackers, and the admin listener.
     ///
     /// Other trackers see the address of this machine, not that of the client, which suits a LAN, a
     /// seedbox or a single public address.
     #[command(after_help = "\
 Examples:
   headworks tracker                             serve this machine
-  headworks tracker -l :6969 -u :6969           serve everybody, over HTTP and UDP
-  headworks tracker -l :6969 -f forwarders.yml  ask the trackers of a list, too
+  headworks tracker -l :6969 -u :6969           serve all addresses, over HTTP and UDP
+  headworks tracker -l :6969 -f forwarders.yml  forward to the trackers of a list
   headworks tracker -c config.yml               read a predecessor's configuration")]
     Tracker(TrackerCommand),
-    /// Start every application there is, and the admin listener.
+    /// Start all applications and the admin listener.
     ///
-    /// Reloads the configuration on SIGHUP; stops on SIGINT or SIGTERM, at once on the second.
+    /// Reloads the configuration on SIGHUP; stops on SIGINT or SIGTERM, immediately on the second.
     #[command(after_help = "\
 Examples:
   headworks up
@@ -165,7 +165,7 @@ Examples:
   headworks top
   headworks top --once                          print the numbers once, for a script or a pipe")]
     Top(TopCommand),
-    /// Print a shell's completions or the manual page, for a package to install.
+    /// Print shell completions or the manual page, for packaging.
     #[command(after_help = "\
 Examples:
   headworks generate bash > /usr/share/bash-completion/completions/headworks

@@ -19,7 +19,7 @@ pub(crate) fn add(command: Command, schema: &Schema) -> Command {
 }
 
 /// Adds the flags of all sections; those of `own` also work without the section name.
-pub(crate) fn add_own(command: Command, schema: &Schema, own: &str) -> Command {
+pub(crate) fn add_with_short_names(command: Command, schema: &Schema, own: &str) -> Command {
     let args = schema.sections().iter().flat_map(move |section| {
         args(section)
             .zip(section.keys)
@@ -50,9 +50,9 @@ fn args(section: &SectionSpec) -> impl Iterator<Item = Arg> {
 }
 
 /// Collects the values of the flags of the innermost subcommand.
-pub(crate) fn given(matches: &ArgMatches, schema: &Schema) -> Vec<Setting> {
+pub(crate) fn collect_settings(matches: &ArgMatches, schema: &Schema) -> Vec<Setting> {
     if let Some((_, inner)) = matches.subcommand() {
-        return given(inner, schema);
+        return collect_settings(inner, schema);
     }
     let keys = schema.sections().iter();
     let keys = keys.flat_map(|section| section.keys.iter().map(move |key| (section, key)));

@@ -38,6 +38,6 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(exit) => exit.into(),
-        Err(error) => report::failure(&error).into(),
+        Err(error) => report::print_error(&error).into(),
     }
 }

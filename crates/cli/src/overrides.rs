@@ -18,16 +18,16 @@ pub(crate) fn sources(common: &Common) -> Result<Sources> {
     // A file that was named must exist; the default locations need not.
     let sources = match asked {
         Some(path) => sources.file(path),
-        None => sources.look_for(usual_places()),
+        None => sources.search(default_paths()),
     };
     let sources = flags(sources, common)?;
-    Ok(with_keys_defaults(sources))
+    Ok(with_gateway_defaults(sources))
 }
 
 /// Adds defaults of the gateway: its key file next to the configuration file, and open access if
 /// there is no configuration file and it listens on loopback only.
-pub(crate) fn with_keys_defaults(sources: Sources) -> Sources {
-    let sources = sources.beside("gateway.keys_file", GatewayConfig::KEYS_FILE);
+pub(crate) fn with_gateway_defaults(sources: Sources) -> Sources {
+    let sources = sources.sibling_file("gateway.keys_file", GatewayConfig::KEYS_FILE);
     let config = schema().load(&sources);
     let listen = config.map(|config| config.section::<GatewayConfig>().listen);
     match listen {
@@ -56,7 +56,7 @@ fn flags(mut sources: Sources, common: &Common) -> Result<Sources> {
 }
 
 /// The default locations of the configuration file.
-fn usual_places() -> impl Iterator<Item = PathBuf> {
+fn default_paths() -> impl Iterator<Item = PathBuf> {
     let home = || non_empty("HOME").map(|home| PathBuf::from(home).join(".config"));
     let user = non_empty("XDG_CONFIG_HOME")
         .map(PathBuf::from)

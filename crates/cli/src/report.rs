@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use headworks_service::config::{Problems, shortened};
+use headworks_service::config::{Problems, truncate_numbers};
 use headworks_service::exit::Exit;
 
 /// An error of the user's request, as opposed to a failure while carrying it out.
@@ -22,7 +22,7 @@ pub(crate) fn data(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(anyhow::Error::new(error).context("stdout cannot be written"))
+            Err(anyhow::Error::new(error).context("cannot write to stdout"))
         }
         _ => Ok(()),
     }
@@ -34,13 +34,13 @@ pub(crate) fn note(line: &str) {
 }
 
 /// Prints the error with its causes to stderr.
-pub(crate) fn failure(error: &anyhow::Error) -> Exit {
+pub(crate) fn print_error(error: &anyhow::Error) -> Exit {
     if let Some(problems) = error.downcast_ref::<Problems>() {
-        return wrong_configuration(problems);
+        return print_problems(problems);
     }
-    note(&shortened(&format!("error: {error}")));
+    note(&truncate_numbers(&format!("error: {error}")));
     for cause in error.chain().skip(1) {
-        note(&shortened(&format!("  because: {cause}")));
+        note(&truncate_numbers(&format!("  because: {cause}")));
     }
     if error.is::<UsageError>() {
         Exit::Usage
@@ -50,21 +50,21 @@ pub(crate) fn failure(error: &anyhow::Error) -> Exit {
 }
 
 /// Maximum number of problems printed; the others are only counted.
-const TOLD: usize = 100;
+const MAX_PRINTED: usize = 100;
 
 /// Prints the problems of a configuration to stderr.
-pub(crate) fn wrong_configuration(problems: &Problems) -> Exit {
-    for problem in problems.into_iter().take(TOLD) {
+pub(crate) fn print_problems(problems: &Problems) -> Exit {
+    for problem in problems.into_iter().take(MAX_PRINTED) {
         note(&format!("error: {problem}"));
     }
     let count = problems.len();
     let things = if count == 1 { "problem" } else { "problems" };
-    let more = count.saturating_sub(TOLD);
+    let more = count.saturating_sub(MAX_PRINTED);
     if more > 0 {
         note(&format!("and {more} more"));
     }
     note(&format!(
-        "{count} {things} in the configuration; `headworks config init` shows every key"
+        "{count} {things} in the configuration; `headworks config init` lists every key"
     ));
     Exit::Usage
 }

@@ -6,7 +6,7 @@ use insta::assert_snapshot;
 use support::{Ended, Folder};
 
 #[test]
-fn init_writes_a_file_that_check_likes_and_that_means_the_defaults() {
+fn init_writes_a_valid_file_with_the_defaults() {
     let folder = Folder::new();
     assert_snapshot!(folder.run(&["config", "init", "--output", "new.toml"]));
     assert_snapshot!(folder.run(&["config", "check", "new.toml"]));
@@ -48,7 +48,7 @@ fn check_reports_every_problem_with_exit_code_2() {
 }
 
 #[test]
-fn check_lets_a_section_object() {
+fn check_runs_the_checks_of_sections() {
     let folder = Folder::new();
     folder.write(
         "open.toml",
@@ -63,7 +63,7 @@ fn check_names_a_file_that_is_not_there() {
 }
 
 #[test]
-fn show_tells_origins_and_masks_secrets() {
+fn show_prints_origins_and_masks_secrets() {
     let folder = Folder::new();
     folder.write(
         "headworks.toml",
@@ -171,7 +171,7 @@ fn check_without_a_file_checks_the_one_that_would_be_used() {
 }
 
 #[test]
-fn what_has_no_end_is_not_read() {
+fn endless_files_are_rejected() {
     let folder = Folder::new();
     let pipe = folder.path().join("pipe.toml");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
@@ -216,7 +216,7 @@ fn values_that_cannot_work_are_refused_before_the_start() {
         ),
         (
             ["--outbound-ca-file", "empty.pem"],
-            ["outbound.ca_file", "it has no certificates"],
+            ["outbound.ca_file", "the file has no certificates"],
         ),
         (
             ["--outbound-connect-timeout", "0s"],
@@ -245,7 +245,7 @@ fn a_variable_that_is_not_unicode_is_named() {
         assert_eq!(ended.code, Some(2), "{ended:?}");
         assert!(
             ended.stderr.contains(&format!(
-                "env {name}: the value is not Unicode text; set it again"
+                "env {name}: the value is not valid Unicode; set it again"
             )),
             "{ended:?}"
         );
@@ -256,7 +256,7 @@ fn a_variable_that_is_not_unicode_is_named() {
 }
 
 #[test]
-fn rates_and_ports_that_are_none_are_refused_wherever_they_are_written() {
+fn invalid_rates_and_ports_are_rejected_everywhere() {
     let folder = Folder::new();
     for (rate, text) in [
         (

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// Mutated inputs per target. `scripts/test --full` fuzzes for longer, guided by coverage.
-const SPOILT: u64 = 5_000;
+const MUTATIONS: u64 = 5_000;
 /// Maximum length of a mutated input.
 const LONGEST: usize = 8 << 10;
 
@@ -31,7 +31,7 @@ fn every_target_takes_its_whole_corpus() {
         let count = entries.len();
         assert!(count > 3, "the corpus of {name} has {count} entries");
         for entry in entries {
-            tried(name, target, &entry);
+            run_target(name, target, &entry);
         }
     }
 }
@@ -41,26 +41,26 @@ fn every_target_takes_what_is_left_of_its_corpus_when_it_is_spoilt() {
     let seed: Option<u64> = std::env::var("HEADWORKS_SEED")
         .ok()
         .map(|seed| seed.parse().expect("HEADWORKS_SEED is a number"));
-    let seeds = seed.map_or(0..SPOILT, |seed| seed..seed + 1);
+    let seeds = seed.map_or(0..MUTATIONS, |seed| seed..seed + 1);
     for (name, target) in targets::TARGETS {
         let entries = corpus(name);
         for seed in seeds.clone() {
-            let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-            let input = spoilt(&entries, &mut chance);
-            tried(&format!("{name}, HEADWORKS_SEED={seed}"), target, &input);
+            let mut chance = TestRng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+            let input = mutate(&entries, &mut chance);
+            run_target(&format!("{name}, HEADWORKS_SEED={seed}"), target, &input);
         }
     }
 }
 
 /// Runs a target and names the input if it panics.
-fn tried(name: &str, target: targets::Target, input: &[u8]) {
+fn run_target(name: &str, target: targets::Target, input: &[u8]) {
     if catch_unwind(AssertUnwindSafe(|| target(input))).is_err() {
         panic!("{name} stumbles over b\"{}\"", input.escape_ascii());
     }
 }
 
 /// Mutates a corpus entry in a few places, in ways that parsers typically mishandle.
-fn spoilt(entries: &[Vec<u8>], chance: &mut Chance) -> Vec<u8> {
+fn mutate(entries: &[Vec<u8>], chance: &mut TestRng) -> Vec<u8> {
     let mut input = chance.one_of(entries).clone();
     for _ in 0..=chance.below(4) {
         let part = chance.range(input.len());
@@ -108,9 +108,9 @@ const NUMBERS: [&str; 8] = [
 ];
 
 /// A seeded pseudo-random number generator.
-struct Chance(u64);
+struct TestRng(u64);
 
-impl Chance {
+impl TestRng {
     fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -41,7 +41,7 @@ arrivals = { kind = "poisson", rate = 200.0 }
 "#;
 
 #[test]
-fn a_scenario_is_told_as_a_table_json_and_a_page() {
+fn a_scenario_is_reported_as_table_json_and_html() {
     let folder = Folder::new();
     folder.write("small.toml", SMALL);
     let table = folder.run(&["sim", "small.toml"]);
@@ -120,7 +120,7 @@ fn a_trace_is_replayed() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_file_line_key_and_the_way_out() {
+fn errors_name_file_line_key_and_remedy() {
     let folder = Folder::new();
     folder.write("bad.toml", "[scheduler]\npolcy = \"wfq\"\n");
     std::fs::write(folder.path().join("latin.toml"), b"seed = 1\n# caf\xe9").expect("written");
@@ -193,7 +193,7 @@ fn the_shipped_scenarios_are_listed() {
 }
 
 #[test]
-fn a_run_without_an_end_ends_with_words() {
+fn an_endless_run_ends_with_an_error() {
     let folder = Folder::new();
     folder.write(
         "busy.toml",
@@ -211,7 +211,7 @@ fn a_run_without_an_end_ends_with_words() {
 
 /// Small files with a large expansion; each is rejected before it fills memory.
 #[test]
-fn what_would_fill_memory_is_refused() {
+fn scenarios_that_would_fill_memory_are_rejected() {
     let load = |name: &str, rest: &str| format!("[[loads]]\nname = '{name}'\n{rest}\n");
     let poisson = "arrivals = { kind = 'poisson', rate = 1.0 }\n";
     let flows = format!("{poisson}flow = 'x'\nflows = 600000\nclass = 'all'");
@@ -304,7 +304,7 @@ fn flags_that_would_be_ignored_are_refused() {
 }
 
 #[test]
-fn numbers_that_nobody_reads_are_cut_short() {
+fn long_numbers_are_truncated() {
     let folder = Folder::new();
     let digits = "9".repeat(300);
     folder.write("long.toml", &format!("duration = \"{digits}s\"\n"));

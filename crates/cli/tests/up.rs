@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use support::Folder;
 
 /// Upper bound for slow machines; normally nothing takes this long.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A running `headworks up`; killed on drop.
 struct Up {
     child: Child,
     lines: Receiver<String>,
-    /// The line that `start_saying` waited for.
-    said: String,
+    /// The line that `start_and_wait_for` waited for.
+    first_line: String,
     address: String,
     token: String,
 }
@@ -25,11 +25,11 @@ struct Up {
 impl Up {
     fn start(folder: &Folder, args: &[&str]) -> Up {
         let gateway = ["--gateway-listen", "127.0.0.1:0"];
-        Up::start_saying(folder, &[&gateway, args].concat(), "gateway: http://")
+        Up::start_and_wait_for(folder, &[&gateway, args].concat(), "gateway: http://")
     }
 
-    /// Starts and waits for a line about an application that contains `said`.
-    fn start_saying(folder: &Folder, args: &[&str], said: &str) -> Up {
+    /// Starts and waits for a line about an application that contains `first_line`.
+    fn start_and_wait_for(folder: &Folder, args: &[&str], first_line: &str) -> Up {
         let mut command = folder.headworks(&["up"]);
         command
             .args(["--tracker-listen", "127.0.0.1:0"])
@@ -49,12 +49,12 @@ impl Up {
         let mut up = Up {
             child,
             lines,
-            said: String::new(),
+            first_line: String::new(),
             address: String::new(),
             token: String::new(),
         };
         up.wait_for("is up");
-        up.said = up.wait_for(said);
+        up.first_line = up.wait_for(first_line);
         up.address = up.wait_for("admin: ").replace("admin: ", "");
         let token = up.wait_for("token: ");
         up.token = token.split(' ').nth(1).unwrap().to_owned();
@@ -64,7 +64,7 @@ impl Up {
 
     /// The next line of stderr that contains `text`.
     fn wait_for(&mut self, text: &str) -> String {
-        let (end, mut seen) = (Instant::now() + PATIENCE, Vec::new());
+        let (end, mut seen) = (Instant::now() + TIMEOUT, Vec::new());
         loop {
             let left = end.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
@@ -112,7 +112,7 @@ impl Up {
     /// Waits for the end and returns the exit code.
     fn ended(&mut self) -> Option<i32> {
         // Its stderr is closed when it ends.
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while self
             .lines
             .recv_timeout(end.saturating_duration_since(Instant::now()))
@@ -266,7 +266,7 @@ fn an_application_that_fails_does_not_take_the_others_with_it() {
         "--admin-listen",
         "127.0.0.1:0",
     ];
-    let mut up = Up::start_saying(&folder, &args, "gateway: did not start: ");
+    let mut up = Up::start_and_wait_for(&folder, &args, "gateway: did not start: ");
     assert_eq!(up.curl("/healthz", &[]).0, 200);
     let metrics = up.with_token("/metrics", &[]).1;
     assert!(metrics.contains("headworks_tracker_torrents"), "{metrics}");
@@ -302,7 +302,7 @@ fn the_page_and_top_show_what_runs() {
     }
     let wrong = folder.run(&["top", "--once", &format!("{}/?token=wrong", up.address)]);
     assert_eq!(wrong.code, Some(1));
-    assert!(wrong.stderr.contains("the token is wrong"), "{wrong}");
+    assert!(wrong.stderr.contains("invalid token"), "{wrong}");
     let unknown = folder.run(&["top", "--once", &up.address]);
     assert_eq!(unknown.code, Some(2));
     assert!(unknown.stderr.contains("no token is known"), "{unknown}");
@@ -336,8 +336,8 @@ fn the_token_of_this_run_shows_clients_on_the_tracker_s_page() {
     let folder = Folder::new();
     let free = "127.0.0.1:0";
     let args = ["--admin-listen", free, "--gateway-listen", free];
-    let mut up = Up::start_saying(&folder, &args, "tracker: http://");
-    let place = up.said.split_whitespace().nth(1).unwrap();
+    let mut up = Up::start_and_wait_for(&folder, &args, "tracker: http://");
+    let place = up.first_line.split_whitespace().nth(1).unwrap();
     up.address = place.strip_suffix("/announce").unwrap().to_owned();
     let hash = "%aa".repeat(20);
     let query = format!("?info_hash={hash}&peer_id=-XX0001-abcdefghijkl&port=4000&left=1");
@@ -358,13 +358,13 @@ fn proc(up: &Up, file: &str, line: &str, word: usize) -> u64 {
 }
 
 #[test]
-fn without_work_it_takes_next_to_nothing() {
+fn an_idle_instance_uses_little_cpu_and_memory() {
     let folder = Folder::new();
     let up = Up::start(&folder, &["--admin-listen", "127.0.0.1:0"]);
     // User and system time, in hundredths of a second.
     let spent = || proc(&up, "stat", "", 13) + proc(&up, "stat", "", 14);
     // Startup work is over when an interval passes without a tick.
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         let before = spent();
         std::thread::sleep(Duration::from_millis(200));
@@ -403,7 +403,7 @@ fn it_is_idle_after_a_burst_of_clients_that_all_left() {
     use std::io::{Read, Write};
     let folder = Folder::new();
     let up = Up::start(&folder, &[]);
-    let address = up.said.split("http://").nth(1).unwrap();
+    let address = up.first_line.split("http://").nth(1).unwrap();
     let address: String = address
         .chars()
         .take_while(|c| c.is_ascii_digit() || ".:".contains(*c))
@@ -435,7 +435,7 @@ fn it_is_idle_after_a_burst_of_clients_that_all_left() {
         });
         values.all(|line| line.ends_with(" 0"))
     };
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !idle(&metrics()) {
         assert!(Instant::now() < end, "requests are left: {}", metrics());
         std::thread::sleep(Duration::from_millis(100));

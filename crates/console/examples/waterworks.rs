@@ -303,25 +303,25 @@ impl Panel for Waterworks {
         ]
     }
 
-    fn act<'a>(&'a self, action: &'a str, args: &'a Args) -> Promise<'a, Done> {
+    fn act<'a>(&'a self, action: &'a str, args: &'a Args) -> Promise<'a, ActionResult> {
         Box::pin(async move {
             match action {
                 "open" => {
                     let gates = args["gates"].as_u64().unwrap_or(0);
                     self.open.fetch_add(gates, Ordering::Relaxed);
-                    Ok(Done::new(format!("opened {gates} gates")))
+                    Ok(ActionResult::new(format!("opened {gates} gates")))
                 }
                 "shut" => {
                     let canal = args["canal"].as_str().unwrap_or_default().to_owned();
                     self.shut.lock().unwrap().push(canal.clone());
-                    Ok(Done {
+                    Ok(ActionResult {
                         message: format!("shut {canal}"),
                         details: json!({ "canal": canal }),
                     })
                 }
                 "flood" => {
                     self.flooded.store(true, Ordering::Relaxed);
-                    Ok(Done::new("everything is open"))
+                    Ok(ActionResult::new("everything is open"))
                 }
                 other => Err(PanelError::unknown_action(other)),
             }
@@ -353,7 +353,7 @@ impl Panel for Waterworks {
         vec![parameter("pumps", "Pumps", ParameterKind::Whole)]
     }
 
-    fn what_if<'a>(&'a self, changes: &'a [Change]) -> Promise<'a, WhatIf> {
+    fn what_if<'a>(&'a self, changes: &'a [Change]) -> Promise<'a, Prediction> {
         Box::pin(async move {
             let pumps = changes.iter().find(|change| change.key == "pumps");
             let pumps = pumps.and_then(|change| change.value.as_f64());
@@ -364,7 +364,7 @@ impl Panel for Waterworks {
                 now: 100.0,
                 then: 50.0 * pumps,
             };
-            Ok(WhatIf {
+            Ok(Prediction {
                 summary: format!("with {pumps} pumps"),
                 compared: vec![flow],
             })

@@ -9,16 +9,16 @@ use axum::extract::State;
 use axum::response::Sse;
 use axum::response::sse::Event;
 use futures_util::{Stream, StreamExt, stream};
-use headworks_service::panel::{Described, PanelList, Panels};
+use headworks_service::panel::{PanelDescription, PanelList, Panels};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::history::{History, Past, Points};
+use crate::history::{History, Points, SeriesHistory};
 
 /// Sampling interval.
-const EVERY: Duration = Duration::from_secs(1);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The newest points of the series of every panel.
 type AllPoints = BTreeMap<String, Points>;
@@ -36,10 +36,10 @@ pub(crate) struct Feed {
 
 /// One snapshot of all panels.
 #[derive(Serialize)]
-struct Picture<'a> {
+struct FeedSnapshot<'a> {
     /// Unix time in seconds.
     time: f64,
-    panels: &'a [Described],
+    panels: &'a [PanelDescription],
     points: &'a AllPoints,
 }
 
@@ -56,33 +56,34 @@ impl Feed {
 
     /// Takes snapshots until shutdown.
     pub(crate) async fn sample(self: Arc<Feed>) {
-        let mut ticks = tokio::time::interval(EVERY);
+        let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
         // After a stall, sampling continues at its normal pace instead of catching up in a burst.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while self.stop.run_until_cancelled(ticks.tick()).await.is_some() {
-            self.take();
+            self.take_snapshot();
         }
     }
 
-    fn take(&self) {
+    fn take_snapshot(&self) {
         let time = now();
         let list = PanelList::of(&self.panels);
         let points = {
             let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut record = |panel: &Described| (panel.name.clone(), history.record(time, panel));
+            let mut record =
+                |panel: &PanelDescription| (panel.name.clone(), history.record(time, panel));
             list.panels.iter().map(&mut record).collect()
         };
         // Serializing is skipped while no page is open.
         if self.newest.receiver_count() > 0 {
             self.newest
-                .send_replace(picture(time, &list.panels, &points));
+                .send_replace(to_json(time, &list.panels, &points));
         }
         *self.points.lock().unwrap_or_else(PoisonError::into_inner) = points;
     }
 
-    pub(crate) fn past(&self, panel: &str, widget: &str, span: usize) -> Option<Past> {
+    pub(crate) fn series(&self, panel: &str, widget: &str, span: usize) -> Option<SeriesHistory> {
         let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-        history.past(now(), panel, widget, span)
+        history.series(now(), panel, widget, span)
     }
 }
 
@@ -91,8 +92,8 @@ fn now() -> f64 {
     since.unwrap_or_default().as_secs_f64()
 }
 
-fn picture(time: f64, panels: &[Described], points: &AllPoints) -> Arc<str> {
-    let picture = Picture {
+fn to_json(time: f64, panels: &[PanelDescription], points: &AllPoints) -> Arc<str> {
+    let picture = FeedSnapshot {
         time,
         panels,
         points,
@@ -103,7 +104,7 @@ fn picture(time: f64, panels: &[Described], points: &AllPoints) -> Arc<str> {
 
 /// Streams a snapshot at once and then every new one. Ends at shutdown, so that open pages do not
 /// delay it.
-pub(crate) async fn follow(
+pub(crate) async fn stream(
     State(feed): State<Arc<Feed>>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let mut newest = feed.newest.subscribe();
@@ -112,7 +113,7 @@ pub(crate) async fn follow(
     let panels = PanelList::of(&feed.panels).panels;
     let first = {
         let points = feed.points.lock().unwrap_or_else(PoisonError::into_inner);
-        picture(now(), &panels, &points)
+        to_json(now(), &panels, &points)
     };
     let rest = stream::unfold(newest, |mut newest| async move {
         newest.changed().await.ok()?;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use headworks_service::panel::{Body, Described, Line, LineKind};
+use headworks_service::panel::{Body, Line, LineKind, PanelDescription};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ pub const SPANS: [Span; 3] = [
 ];
 
 /// Maximum number of lines. Each takes 32 KiB once it is a day old.
-const MOST_LINES: usize = 512;
+const MAX_LINES: usize = 512;
 
 const fn span(name: &'static str, step: u64, points: u64) -> Span {
     Span { name, step, points }
@@ -48,18 +48,18 @@ pub struct History {
 
 /// The history of one series, for a chart. All lines share the same times.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Past {
+pub struct SeriesHistory {
     /// Seconds per point.
     pub step: u64,
     /// Unix times in seconds.
     pub times: Vec<u64>,
     /// The lines.
-    pub lines: Vec<PastLine>,
+    pub lines: Vec<LineHistory>,
 }
 
 /// The history of one line.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct PastLine {
+pub struct LineHistory {
     /// The name of the line.
     pub name: String,
     /// One value per time; `None` where unknown.
@@ -69,7 +69,7 @@ pub struct PastLine {
 impl History {
     /// Records the state of `panel` at `now`, a Unix time in seconds, and returns the newest point
     /// of each of its series.
-    pub fn record(&mut self, now: f64, panel: &Described) -> Points {
+    pub fn record(&mut self, now: f64, panel: &PanelDescription) -> Points {
         let mut points = Points::new();
         for widget in &panel.snapshot.widgets {
             let Body::Series(series) = &widget.body else {
@@ -86,7 +86,7 @@ impl History {
     fn line(&mut self, now: f64, key: &(String, String), line: &Line) -> Option<f64> {
         let known = self.series.get(key);
         if !known.is_some_and(|tracks| tracks.contains_key(&line.name)) {
-            if self.lines == MOST_LINES {
+            if self.lines == MAX_LINES {
                 return None;
             }
             self.lines += 1;
@@ -98,7 +98,13 @@ impl History {
 
     /// The history of a series over `SPANS[span]`, up to `now`.
     #[must_use]
-    pub fn past(&self, now: f64, panel: &str, widget: &str, span: usize) -> Option<Past> {
+    pub fn series(
+        &self,
+        now: f64,
+        panel: &str,
+        widget: &str,
+        span: usize,
+    ) -> Option<SeriesHistory> {
         let Span { step, points, .. } = SPANS[span];
         let tracks = self.series.get(&(panel.to_owned(), widget.to_owned()))?;
         let end = now as u64 / step;
@@ -109,11 +115,11 @@ impl History {
             .min()
             .unwrap_or(end)
             .max((end + 1).saturating_sub(points));
-        let lines = tracks.iter().map(|(name, track)| PastLine {
+        let lines = tracks.iter().map(|(name, track)| LineHistory {
             name: name.clone(),
             values: track.rings[span].values(begin, end),
         });
-        Some(Past {
+        Some(SeriesHistory {
             step,
             times: (begin..=end).map(|bucket| bucket * step).collect(),
             lines: lines.collect(),
@@ -132,7 +138,7 @@ impl Track {
     fn push(&mut self, now: f64, line: &Line) -> Option<f64> {
         let before = self.before.replace((now, line.value));
         let value = match line.kind {
-            LineKind::Total => growth(before, (now, line.value)),
+            LineKind::Total => rate(before, (now, line.value)),
             _ => Some(line.value),
         }?;
         for (ring, span) in self.rings.iter_mut().zip(&SPANS) {
@@ -143,7 +149,7 @@ impl Track {
 }
 
 /// The rate of a counter; `None` if the counter was reset.
-fn growth(before: Option<(f64, f64)>, (now, value): (f64, f64)) -> Option<f64> {
+fn rate(before: Option<(f64, f64)>, (now, value): (f64, f64)) -> Option<f64> {
     let (then, old) = before?;
     (now > then && value >= old).then(|| (value - old) / (now - then))
 }
@@ -196,7 +202,7 @@ mod tests {
     use super::*;
     use headworks_service::panel::{Series, Snapshot, Widget};
 
-    fn panel(kind: LineKind, value: f64) -> Described {
+    fn panel(kind: LineKind, value: f64) -> PanelDescription {
         let line = Line {
             name: "water".into(),
             kind,
@@ -208,18 +214,18 @@ mod tests {
             ..Series::default()
         };
         let widgets = vec![Widget::new("flow", "Flow", Body::Series(series))];
-        Described {
+        PanelDescription {
             name: "works".into(),
             snapshot: Snapshot {
                 widgets,
                 ..Snapshot::default()
             },
-            ..Described::default()
+            ..PanelDescription::default()
         }
     }
 
     fn values(history: &History, now: f64, span: usize) -> Vec<Option<f64>> {
-        let past = history.past(now, "works", "flow", span).unwrap();
+        let past = history.series(now, "works", "flow", span).unwrap();
         assert_eq!(past.times.len(), past.lines[0].values.len());
         past.lines[0].values.clone()
     }
@@ -267,11 +273,11 @@ mod tests {
         assert_eq!(values(&history, 4999.0, 0).len(), 600);
         history.record(100.0, &panel(LineKind::Level, 7.0));
         assert_eq!(values(&history, 100.0, 0), [Some(7.0)]);
-        for line in 0..2 * MOST_LINES {
+        for line in 0..2 * MAX_LINES {
             let mut many = panel(LineKind::Level, 1.0);
             many.name = format!("works {line}");
             history.record(100.0, &many);
         }
-        assert_eq!(history.lines, MOST_LINES);
+        assert_eq!(history.lines, MAX_LINES);
     }
 }

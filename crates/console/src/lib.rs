@@ -21,7 +21,7 @@ use http::StatusCode;
 use serde::Deserialize;
 
 use feed::Feed;
-pub use history::{History, Past, PastLine, Points, SPANS, Span};
+pub use history::{History, LineHistory, Points, SPANS, SeriesHistory, Span};
 
 /// The page, its feed and its history.
 pub struct Console;
@@ -47,8 +47,8 @@ impl Console {
         let feed = Arc::new(Feed::new(admin.panels().clone(), shutdown.token()));
         shutdown.spawn("console", Arc::clone(&feed).sample());
         let live = Router::new()
-            .route("/admin/feed", get(feed::follow))
-            .route("/admin/panels/{name}/history/{widget}", get(past))
+            .route("/admin/feed", get(feed::stream))
+            .route("/admin/panels/{name}/history/{widget}", get(series))
             .with_state(feed);
         admin
             .routes(page::routes().merge(live))
@@ -60,38 +60,37 @@ fn endpoints() -> [Endpoint; 2] {
     [
         Endpoint::get(
             "/admin/feed",
-            "every application once a second, as server-sent events",
+            "a snapshot of all panels per second, as server-sent events",
         )
-        .gives_text("text/event-stream"),
+        .returns_text("text/event-stream"),
         Endpoint::get(
             "/admin/panels/{name}/history/{widget}",
-            "the past of a series",
+            "the history of a series",
         )
-        .query("span", "`10m` (if it is not given), `2h` or `24h`", false)
-        .gives::<Past>(),
+        .query("span", "`10m` (default), `2h` or `24h`", false)
+        .returns::<SeriesHistory>(),
     ]
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct HistoryQuery {
     span: Option<String>,
 }
 
-async fn past(
+async fn series(
     State(feed): State<Arc<Feed>>,
     Path((panel, widget)): Path<(String, String)>,
-    Query(asked): Query<Asked>,
-) -> Result<Json<Past>, HttpProblem> {
+    Query(asked): Query<HistoryQuery>,
+) -> Result<Json<SeriesHistory>, HttpProblem> {
     let name = asked.span.as_deref().unwrap_or(SPANS[0].name);
     let Some(span) = SPANS.iter().position(|span| span.name == name) else {
         let names = SPANS.map(|span| span.name).join(", ");
         let problem = HttpProblem::new(StatusCode::BAD_REQUEST, format!("unknown span `{name}`"));
-        return Err(problem.or(format!("ask for one of {names}")));
+        return Err(problem.remedy(format!("expected one of {names}")));
     };
-    let past = feed.past(&panel, &widget, span);
+    let past = feed.series(&panel, &widget, span);
     past.map(Json).ok_or_else(|| {
-        let text = format!("nothing is remembered of `{widget}` of `{panel}`");
-        HttpProblem::new(StatusCode::NOT_FOUND, text)
-            .or("GET /admin/panels lists the series there are")
+        let text = format!("no history for `{widget}` of `{panel}`");
+        HttpProblem::new(StatusCode::NOT_FOUND, text).remedy("GET /admin/panels lists the series")
     })
 }

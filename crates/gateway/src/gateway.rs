@@ -33,7 +33,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 /// let shutdown = Shutdown::new();
 /// let gateway = Gateway::start(&Arc::new(config), outbound, &shutdown)?;
 /// assert_ne!(gateway.address().port(), 0);
-/// assert!(shutdown.drain(Duration::from_secs(5)).await.left.is_empty());
+/// assert!(shutdown.drain(Duration::from_secs(5)).await.unfinished.is_empty());
 /// # Ok(())
 /// # }
 /// ```
@@ -93,7 +93,7 @@ impl Gateway {
     /// Applies every configuration that the reloader loads from now on.
     pub fn follow(&self, reloader: &Reloader) {
         let gateway = self.clone();
-        reloader.follow(move |config| {
+        reloader.on_reload(move |config| {
             let section = config.section::<GatewayConfig>();
             let applied = gateway.shared.apply(section, gateway.address);
             let keeps = |error| format!("the gateway keeps its previous configuration: {error}");

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use headworks_core::Class;
-use headworks_service::bounded;
+use headworks_service::bounded_file;
 use headworks_service::config::Secret;
 use sha2::{Digest, Sha256};
 
@@ -195,7 +195,7 @@ impl KeyFile {
         if is_missing(path) {
             return Err(Error::KeyFileMissing(path.to_path_buf()));
         }
-        let bytes = bounded::read(path).map_err(unusable)?;
+        let bytes = bounded_file::read(path).map_err(unusable)?;
         let text = String::from_utf8(bytes).map_err(|_| unusable("not UTF-8".into()))?;
         let file: KeyFile = toml::from_str(&text).map_err(|cause| unusable(cause.to_string()))?;
         for key in &file.key {

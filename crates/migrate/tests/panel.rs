@@ -228,7 +228,7 @@ async fn a_synthetic_migration_can_be_started_watched_and_drained() {
         })
         .await;
     let drained = watched.shutdown.drain(Duration::from_secs(60)).await;
-    assert!(drained.left.is_empty(), "{:?}", drained.left);
+    assert!(drained.unfinished.is_empty(), "{:?}", drained.unfinished);
     let state = watched.folder.path().join("demo/synthetic-1.db");
     assert_eq!(headworks_migrate::lock_holder(&state), None);
     assert_eq!(

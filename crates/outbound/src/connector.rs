@@ -14,7 +14,7 @@ use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tower::{Service, ServiceExt};
 
-use crate::names::Names;
+use crate::dns_cache::DnsCache;
 use crate::proxied_stream::{ProxiedStream, Transport};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -23,7 +23,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct Connector {
     https: HttpsConnector<Route>,
-    tcp: HttpConnector<Names>,
+    tcp: HttpConnector<DnsCache>,
     time: Duration,
 }
 
@@ -36,10 +36,10 @@ impl Service<Uri> for Connector {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, far_side: Uri) -> Self::Future {
+    fn call(&mut self, destination: Uri) -> Self::Future {
         let Connector { https, time, .. } = self.clone();
         Box::pin(async move {
-            match tokio::time::timeout(time, https.oneshot(far_side)).await {
+            match tokio::time::timeout(time, https.oneshot(destination)).await {
                 Ok(connected) => connected,
                 Err(_) => Err(not_connected(time)),
             }
@@ -50,7 +50,7 @@ impl Service<Uri> for Connector {
 pub(super) fn connector(
     tls: ClientConfig,
     proxies: Arc<Matcher>,
-    names: Names,
+    names: DnsCache,
     time: Duration,
 ) -> Connector {
     let mut tcp = HttpConnector::new_with_resolver(names);
@@ -78,9 +78,9 @@ pub(super) fn connector(
 
 impl Connector {
     /// Opens a TCP connection directly to the host.
-    pub(super) async fn connect(&self, far_side: Uri) -> Result<TcpStream, BoxError> {
+    pub(super) async fn connect(&self, destination: Uri) -> Result<TcpStream, BoxError> {
         let Connector { tcp, time, .. } = self;
-        match tokio::time::timeout(*time, tcp.clone().oneshot(far_side)).await {
+        match tokio::time::timeout(*time, tcp.clone().oneshot(destination)).await {
             Ok(connected) => Ok(connected?.into_inner()),
             Err(_) => Err(not_connected(*time)),
         }
@@ -88,14 +88,14 @@ impl Connector {
 }
 
 fn not_connected(time: Duration) -> BoxError {
-    format!("not connected within {time:?}").into()
+    format!("connect timeout after {time:?}").into()
 }
 
 /// Opens the transport to a host, directly or through a proxy; does not speak TLS with the host.
 #[derive(Clone)]
 pub(crate) struct Route {
-    tcp: HttpConnector<Names>,
-    to_proxy: HttpsConnector<HttpConnector<Names>>,
+    tcp: HttpConnector<DnsCache>,
+    to_proxy: HttpsConnector<HttpConnector<DnsCache>>,
     proxies: Arc<Matcher>,
 }
 
@@ -108,13 +108,13 @@ impl Service<Uri> for Route {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, far_side: Uri) -> Self::Future {
+    fn call(&mut self, destination: Uri) -> Self::Future {
         let route = self.clone();
         Box::pin(async move {
-            match route.proxies.intercept(&far_side) {
-                Some(proxy) => route.through(&proxy, far_side).await,
+            match route.proxies.intercept(&destination) {
+                Some(proxy) => route.connect_via_proxy(&proxy, destination).await,
                 None => {
-                    let transport = Transport::Http(route.tcp.oneshot(far_side).await?);
+                    let transport = Transport::Http(route.tcp.oneshot(destination).await?);
                     Ok(ProxiedStream::new(transport, false))
                 }
             }
@@ -123,17 +123,21 @@ impl Service<Uri> for Route {
 }
 
 impl Route {
-    async fn through(self, proxy: &Intercept, far_side: Uri) -> Result<ProxiedStream, BoxError> {
+    async fn connect_via_proxy(
+        self,
+        proxy: &Intercept,
+        destination: Uri,
+    ) -> Result<ProxiedStream, BoxError> {
         let address = proxy.uri().clone();
         match address.scheme_str() {
             // HTTPS goes through a CONNECT tunnel, so the proxy sees only the host. Plain HTTP is
             // forwarded by the proxy request by request.
-            Some("http" | "https") if far_side.scheme_str() == Some("https") => {
+            Some("http" | "https") if destination.scheme_str() == Some("https") => {
                 let mut tunnel = Tunnel::new(address, self.to_proxy);
                 if let Some(auth) = proxy.basic_auth() {
                     tunnel = tunnel.with_auth(auth.clone());
                 }
-                let transport = tunnel.oneshot(far_side).await?;
+                let transport = tunnel.oneshot(destination).await?;
                 Ok(ProxiedStream::new(transport, false))
             }
             Some("http" | "https") => {
@@ -147,13 +151,13 @@ impl Route {
                 if let Some((name, password)) = proxy.raw_auth() {
                     socks = socks.with_auth(name.to_owned(), password.to_owned());
                 }
-                let transport = Transport::Http(socks.oneshot(far_side).await?);
+                let transport = Transport::Http(socks.oneshot(destination).await?);
                 Ok(ProxiedStream::new(transport, false))
             }
             other => {
                 let scheme = other.unwrap_or("none");
                 let text = format!(
-                    "cannot use a proxy of scheme `{scheme}`: use http, https, socks5 or socks5h"
+                    "unsupported proxy scheme `{scheme}`: use http, https, socks5 or socks5h"
                 );
                 Err(text.into())
             }

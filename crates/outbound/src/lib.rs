@@ -6,7 +6,7 @@
 //! timeouts are the caller's: a tracker waits seconds, a model minutes.
 
 mod connector;
-mod names;
+mod dns_cache;
 mod proxied_stream;
 mod roots;
 
@@ -25,20 +25,20 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::net::TcpStream;
 
 use connector::Connector;
-pub use names::{Names, is_unknown};
+pub use dns_cache::{DnsCache, is_host_not_found};
 pub use roots::read as read_certificates;
 
 /// How the client reaches others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Whether the environment names proxies: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
+    /// Use the proxies of the environment: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
     pub proxy_from_environment: bool,
-    /// A file with certificates in PEM that are trusted beside the system's.
+    /// A PEM file with CA certificates to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
-    /// How long connecting may take, with proxy and TLS. Default 10 s.
+    /// Connect timeout, including proxy and TLS. Default 10 s.
     pub connect_timeout: Duration,
-    /// How long an idle connection is kept for the next request. Default 90 s.
+    /// Idle timeout of pooled connections. Default 90 s.
     pub idle_timeout: Duration,
 }
 
@@ -58,7 +58,7 @@ impl Default for Settings {
 #[non_exhaustive]
 pub enum Error {
     /// A file with certificates cannot be used.
-    #[error("cannot use `{}` as certificates in PEM: {cause}", path.display())]
+    #[error("cannot read PEM certificates from `{}`: {cause}", path.display())]
     Certificates {
         /// The file.
         path: PathBuf,
@@ -85,9 +85,9 @@ pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + S
 pub struct Outbound {
     client: Client<Connector, RequestBody>,
     /// The connector and the idle timeout of its connections.
-    make: Arc<(Connector, Duration)>,
+    connections: Arc<(Connector, Duration)>,
     proxies: Arc<Matcher>,
-    names: Names,
+    names: DnsCache,
 }
 
 impl Outbound {
@@ -116,17 +116,17 @@ impl Outbound {
         let settings = settings.into();
         let tls = roots::client_config(settings.ca_file.as_deref())?;
         let proxies = Arc::new(proxies);
-        let names = Names::default();
+        let names = DnsCache::default();
         let connector = connector::connector(
             tls,
             Arc::clone(&proxies),
             names.clone(),
             settings.connect_timeout,
         );
-        let make = (connector, settings.idle_timeout);
+        let connections = (connector, settings.idle_timeout);
         Ok(Outbound {
-            client: client(&make),
-            make: Arc::new(make),
+            client: client(&connections),
+            connections: Arc::new(connections),
             proxies,
             names,
         })
@@ -136,41 +136,41 @@ impl Outbound {
     /// own runtime. A connection is driven by the runtime that opened it, and waking another
     /// runtime costs system calls.
     #[must_use]
-    pub fn apart(&self) -> Outbound {
+    pub fn with_own_pool(&self) -> Outbound {
         Outbound {
-            client: client(&self.make),
+            client: client(&self.connections),
             ..self.clone()
         }
     }
 
     /// The DNS cache of this client, to share with code that reaches the same hosts by other means.
     #[must_use]
-    pub fn names(&self) -> &Names {
+    pub fn dns_cache(&self) -> &DnsCache {
         &self.names
     }
 
-    /// Whether `far_side` is reached without TLS and without a proxy.
+    /// Whether `destination` is reached without TLS and without a proxy.
     #[must_use]
-    pub fn is_direct(&self, far_side: &Uri) -> bool {
-        far_side.scheme_str() == Some("http") && self.proxies.intercept(far_side).is_none()
+    pub fn is_direct(&self, destination: &Uri) -> bool {
+        destination.scheme_str() == Some("http") && self.proxies.intercept(destination).is_none()
     }
 
-    /// Opens a TCP connection directly to `far_side`, for callers that speak the protocol
+    /// Opens a TCP connection directly to `destination`, for callers that speak the protocol
     /// themselves.
     ///
     /// # Errors
     /// When no connection is established in time.
     pub async fn connect(
         &self,
-        far_side: Uri,
+        destination: Uri,
     ) -> Result<TcpStream, Box<dyn std::error::Error + Send + Sync>> {
-        self.make.0.connect(far_side).await
+        self.connections.0.connect(destination).await
     }
 
     /// The idle timeout of pooled connections.
     #[must_use]
     pub fn idle_timeout(&self) -> Duration {
-        self.make.1
+        self.connections.1
     }
 
     /// Sends `request`, whose URI must name scheme and host.
@@ -184,13 +184,13 @@ impl Outbound {
     {
         use http_body_util::BodyExt;
         let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
-        self.introduce_to_proxy(&mut request);
+        self.add_proxy_credentials(&mut request);
         self.client.request(request).await
     }
 
     /// Adds proxy credentials to plain HTTP requests. A forwarding proxy reads them from the
     /// request. A tunnel got them while connecting, and the destination must not see them.
-    fn introduce_to_proxy(&self, request: &mut Request<RequestBody>) {
+    fn add_proxy_credentials(&self, request: &mut Request<RequestBody>) {
         if request.uri().scheme_str() != Some("http") {
             return;
         }

@@ -15,7 +15,7 @@ static SYSTEM: LazyLock<RootCertStore> = LazyLock::new(|| {
     let mut roots = RootCertStore::empty();
     let system = rustls_native_certs::load_native_certs();
     for error in &system.errors {
-        tracing::warn!(%error, "some of the system's certificates cannot be read");
+        tracing::warn!(%error, "cannot read some system certificates");
     }
     roots.add_parsable_certificates(system.certs);
     roots
@@ -40,7 +40,7 @@ pub(crate) fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Erro
 }
 
 /// No list of certificates is larger.
-const MOST: u64 = 16 << 20;
+const MAX_SIZE: u64 = 16 << 20;
 
 /// Reads the certificates in the file at `path`: at least one, all of them usable.
 ///
@@ -54,10 +54,8 @@ pub fn read(path: &Path) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     // A device without an end must not fill memory, and a pipe must not be waited for.
     let about = std::fs::metadata(path).map_err(|e| unusable(e.to_string()))?;
-    if !about.is_file() || about.len() > MOST {
-        return Err(unusable(
-            "it is not a regular file of at most 16 MiB".to_owned(),
-        ));
+    if !about.is_file() || about.len() > MAX_SIZE {
+        return Err(unusable("not a regular file of at most 16 MiB".to_owned()));
     }
     let content = std::fs::read(path).map_err(|e| unusable(e.to_string()))?;
     for certificate in CertificateDer::pem_slice_iter(&content) {
@@ -67,7 +65,7 @@ pub fn read(path: &Path) -> Result<RootCertStore, Error> {
             .map_err(|e| unusable(e.to_string()))?;
     }
     if roots.is_empty() {
-        return Err(unusable("it has no certificates".to_owned()));
+        return Err(unusable("the file has no certificates".to_owned()));
     }
     Ok(roots)
 }

@@ -9,10 +9,10 @@ use crate::config::Problems;
 #[non_exhaustive]
 pub enum Error {
     /// The configuration is invalid; the problems name line, key and remedy.
-    #[error("the configuration is wrong:\n{0}")]
+    #[error("invalid configuration:\n{0}")]
     Config(#[from] Problems),
     /// The address cannot be bound.
-    #[error("cannot listen on {address}: is the port taken, or the address not this machine's?")]
+    #[error("cannot listen on {address}: the port may be in use, or the address not local")]
     Listen {
         /// The configured address.
         address: SocketAddr,
@@ -21,12 +21,12 @@ pub enum Error {
     },
     /// The admin listener would be reachable from the network without a token.
     #[error("refusing to listen on {0} without a token: set `admin.token`, or listen on 127.0.0.1")]
-    Exposed(SocketAddr),
+    TokenRequired(SocketAddr),
     /// A log subscriber is installed already.
-    #[error("logs are set up already: install them once, at the start of the program")]
+    #[error("a log subscriber is already installed")]
     LogsInstalled,
     /// The log filter is invalid.
-    #[error("`{filter}` is not a log filter such as \"info\" or \"info,headworks=debug\": {cause}")]
+    #[error("invalid log filter `{filter}`: {cause}; write \"info\" or \"info,headworks=debug\"")]
     LogFilter {
         /// The filter as given.
         filter: String,
@@ -34,10 +34,10 @@ pub enum Error {
         cause: String,
     },
     /// The operating system provided no random numbers.
-    #[error("the system gives no random numbers to make a token of: set `admin.token`")]
+    #[error("cannot generate a token: the system provides no random numbers; set `admin.token`")]
     Random(#[from] getrandom::Error),
     /// Root privileges could not be dropped, although the configuration asks for it.
-    #[error("cannot become `{user}`: {cause}; check `process.user`")]
+    #[error("cannot switch to user `{user}`: {cause}; check `process.user`")]
     Privileges {
         /// The configured user.
         user: String,
@@ -45,6 +45,6 @@ pub enum Error {
         cause: String,
     },
     /// The signal handlers could not be installed.
-    #[error("cannot listen for signals")]
+    #[error("cannot install signal handlers")]
     Signals(#[source] std::io::Error),
 }

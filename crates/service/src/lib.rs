@@ -1,8 +1,8 @@
 //! Parts that every Headworks application shares.
 //!
 //! An application is a library with `run(config, shutdown)`. This crate provides the rest:
-//! [`config`] with origins, [`reload`], [`shutdown`], [`logs`], the admin [`token`], trusted
-//! [`proxies`], dropping of [`privileges`], the [`outbound`] HTTP client, [`metrics`], the
+//! [`config`] with origins, [`reload`], [`shutdown`], [`logs`], the admin [`authenticator`],
+//! trusted [`proxies`], dropping of [`privileges`], the [`outbound`] HTTP client, [`metrics`], the
 //! [`panel`] by which an application describes itself, the [`admin`] listener, and [`exit`] codes.
 //! Nothing here depends on a particular application.
 
@@ -10,7 +10,8 @@
 extern crate self as headworks_service;
 
 pub mod admin;
-pub mod bounded;
+pub mod authenticator;
+pub mod bounded_file;
 pub mod config;
 mod error;
 pub mod exit;
@@ -22,7 +23,6 @@ pub mod privileges;
 pub mod proxies;
 pub mod reload;
 pub mod shutdown;
-pub mod token;
 
 pub use error::Error;
 

@@ -14,18 +14,18 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
-use crate::config::{Objection, shortened};
+use crate::config::{ValidationError, truncate_numbers};
 use crate::error::Error;
 
 crate::section! {
-    /// What is logged, and how. Logs go to stderr.
+    /// Logging. Logs go to stderr.
     pub struct LogConfig = "log", check = check;
 
-    /// The least urgent level that is logged: error, warn, info, debug or trace. Parts of the
-    /// program may have their own: "info,headworks_service=debug".
+    /// The log level: error, warn, info, debug or trace. Targets may have their own:
+    /// "info,headworks_service=debug".
     level: String = "info".to_owned(), env(&["RUST_LOG"]);
-    /// How lines look: "auto" (for people, coloured on a terminal), "human" (the same, never
-    /// coloured) or "json" (one object a line, for machines).
+    /// The format: "auto" (human-readable, coloured on a terminal), "human" (without
+    /// colour) or "json" (one object per line).
     format: LogFormat = LogFormat::Auto, restart();
 }
 
@@ -43,19 +43,19 @@ pub enum LogFormat {
     Json,
 }
 
-fn check(config: &LogConfig) -> Vec<Objection> {
+fn check(config: &LogConfig) -> Vec<ValidationError> {
     match filter(&config.level) {
         Ok(_) => Vec::new(),
-        Err(error) => vec![Objection::new("level", error.to_string())],
+        Err(error) => vec![ValidationError::new("level", error.to_string())],
     }
 }
 
 fn filter(level: &str) -> Result<EnvFilter, Error> {
     let wrong = |cause: String| Error::LogFilter {
-        filter: shortened(level),
+        filter: truncate_numbers(level),
         cause,
     };
-    misspelt(level).map_or(Ok(()), |cause| Err(wrong(cause)))?;
+    check_filter(level).map_or(Ok(()), |cause| Err(wrong(cause)))?;
     EnvFilter::builder()
         .parse(level)
         .map_err(|cause| wrong(cause.to_string()))
@@ -64,22 +64,22 @@ fn filter(level: &str) -> Result<EnvFilter, Error> {
 /// Detects filters that the parser accepts but nobody means. It takes a word that is not a level
 /// for the name of a target, which silences everything else, and it mishandles text that is not
 /// ASCII.
-fn misspelt(level: &str) -> Option<String> {
+fn check_filter(level: &str) -> Option<String> {
     if level.trim().is_empty() {
         return Some("it is empty".to_owned());
     }
     if !level.is_ascii() {
-        return Some("only ASCII can be in it".to_owned());
+        return Some("it must be ASCII".to_owned());
     }
     let mut words = level.split(',').map(str::trim);
-    let word = words.find(|word| !word.is_empty() && !means_a_level(word))?;
-    let word = shortened(word);
+    let word = words.find(|word| !word.is_empty() && !is_directive(word))?;
+    let word = truncate_numbers(word);
     Some(format!(
-        "`{word}` is not a level; the level of a part is written {word}=debug"
+        "`{word}` is not a level; to set the level of a target, write {word}=debug"
     ))
 }
 
-fn means_a_level(word: &str) -> bool {
+fn is_directive(word: &str) -> bool {
     word.contains(['=', '[']) || word.parse::<LevelFilter>().is_ok()
 }
 
@@ -231,11 +231,11 @@ mod tests {
         }
         assert!(
             told("loud")
-                .ends_with("`loud` is not a level; the level of a part is written loud=debug")
+                .contains("`loud` is not a level; to set the level of a target, write loud=debug")
         );
         assert!(told("info,dbug").contains("`dbug` is not a level"));
-        assert!(told("").ends_with("it is empty"));
-        assert!(told("info=\u{fffd}[").ends_with("only ASCII can be in it"));
+        assert!(told("").contains("it is empty"));
+        assert!(told("info=\u{fffd}[").contains("it must be ASCII"));
         assert!(!told("a=loud").is_empty());
         assert!(told(&"9".repeat(500)).len() < 300);
     }

@@ -3,36 +3,36 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::Objection;
-pub use headworks_outbound::{Names, Outbound, RequestBody, Settings, is_unknown};
+use crate::config::ValidationError;
+pub use headworks_outbound::{DnsCache, Outbound, RequestBody, Settings, is_host_not_found};
 
 crate::section! {
-    /// How the program reaches others over HTTP.
+    /// Outbound HTTP connections.
     pub struct OutboundConfig = "outbound", check = check;
 
-    /// Whether the environment names proxies: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
+    /// Use the proxies of the environment: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
     proxy_from_environment: bool = true, restart();
-    /// A file with certificates in PEM that are trusted beside the system's.
+    /// A PEM file with CA certificates to trust in addition to the system's.
     ca_file: Option<PathBuf> = None, example("\"/etc/ssl/private-ca.pem\""), restart();
-    /// How long connecting may take, with proxy and TLS.
+    /// Connect timeout, including proxy and TLS.
     #[serde(with = "crate::config::seconds")]
     connect_timeout: Duration = Duration::from_secs(10), restart();
-    /// How long an idle connection is kept for the next request.
+    /// Idle timeout of pooled connections.
     #[serde(with = "crate::config::seconds")]
     idle_timeout: Duration = Duration::from_secs(90), restart();
 }
 
-fn check(config: &OutboundConfig) -> Vec<Objection> {
-    let mut objections = Vec::new();
+fn check(config: &OutboundConfig) -> Vec<ValidationError> {
+    let mut errors = Vec::new();
     if config.connect_timeout.is_zero() {
-        let text = "nothing connects in no time; write \"10s\", or leave it out";
-        objections.push(Objection::new("connect_timeout", text));
+        let text = "must not be zero; write \"10s\", or leave it out";
+        errors.push(ValidationError::new("connect_timeout", text));
     }
     let certificates = config.ca_file.as_deref();
     if let Some(Err(error)) = certificates.map(headworks_outbound::read_certificates) {
-        objections.push(Objection::new("ca_file", error.to_string()));
+        errors.push(ValidationError::new("ca_file", error.to_string()));
     }
-    objections
+    errors
 }
 
 impl From<&OutboundConfig> for Settings {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::config::{Config, Origin, Problem, Problems, Schema, Shown, Sources};
+use crate::config::{Config, DisplayValue, Origin, Problem, Problems, Schema, Sources};
 use crate::error::Error;
 use crate::shutdown::Shutdown;
 
@@ -23,13 +23,13 @@ struct Inner {
     sources: Sources,
     published: watch::Sender<Arc<Config>>,
     /// Serializes reloads: two at once could publish in the wrong order.
-    turn: Mutex<()>,
-    followers: Mutex<Vec<Follower>>,
+    reload_lock: Mutex<()>,
+    followers: Mutex<Vec<ApplyFn>>,
 }
 
 /// Applies a configuration and returns how to undo it. An error means that the previous
 /// configuration is still in effect there.
-type Follower = Arc<dyn Fn(&Config) -> Result<Undo, String> + Send + Sync>;
+type ApplyFn = Arc<dyn Fn(&Config) -> Result<Undo, String> + Send + Sync>;
 
 /// Restores the previous configuration.
 pub type Undo = Box<dyn FnOnce() + Send>;
@@ -64,7 +64,7 @@ impl Reloader {
             schema,
             sources,
             published: watch::Sender::new(Arc::new(config)),
-            turn: Mutex::new(()),
+            reload_lock: Mutex::new(()),
             followers: Mutex::default(),
         };
         Ok(Reloader {
@@ -86,17 +86,20 @@ impl Reloader {
 
     /// Registers `take`, which applies every new configuration or returns why it cannot; it may
     /// block. If one follower refuses, those that have already applied the configuration undo it.
-    pub fn follow(&self, take: impl Fn(&Config) -> Result<Undo, String> + Send + Sync + 'static) {
+    pub fn on_reload(
+        &self,
+        take: impl Fn(&Config) -> Result<Undo, String> + Send + Sync + 'static,
+    ) {
         self.followers().push(Arc::new(take));
     }
 
-    fn followers(&self) -> MutexGuard<'_, Vec<Follower>> {
+    fn followers(&self) -> MutexGuard<'_, Vec<ApplyFn>> {
         let followers = self.inner.followers.lock();
         followers.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Applies a configuration at all followers, or at none.
-    fn offer(&self, config: &Config) -> Result<(), Problems> {
+    fn apply_to_all(&self, config: &Config) -> Result<(), Problems> {
         let followers = self.followers().clone();
         let mut taken = Vec::<Undo>::new();
         for take in &followers {
@@ -120,21 +123,21 @@ impl Reloader {
     /// # Errors
     /// Every problem found; the configuration in effect stays.
     pub fn reload(&self) -> Result<Reloaded, Problems> {
-        let turn = self
+        let reload_lock = self
             .inner
-            .turn
+            .reload_lock
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let read = self.inner.schema.load(&self.inner.sources);
         let outcome = read.and_then(|config| {
             // Published only once every follower has applied it, so that subscribers never see a
             // configuration that was rejected.
-            self.offer(&config)?;
+            self.apply_to_all(&config)?;
             let reloaded = difference(&self.current(), &config);
             self.inner.published.send_replace(Arc::new(config));
             Ok(reloaded)
         });
-        drop(turn);
+        drop(reload_lock);
         report(&outcome);
         outcome
     }
@@ -143,7 +146,7 @@ impl Reloader {
     ///
     /// # Errors
     /// When the signal handler cannot be installed.
-    pub fn on_hangup(&self, shutdown: &Shutdown) -> Result<(), Error> {
+    pub fn reload_on_sighup(&self, shutdown: &Shutdown) -> Result<(), Error> {
         use tokio::signal::unix::{SignalKind, signal};
         let mut hangup = signal(SignalKind::hangup()).map_err(Error::Signals)?;
         let (reloader, stop) = (self.clone(), shutdown.clone());
@@ -167,13 +170,13 @@ fn difference(old: &Config, new: &Config) -> Reloaded {
         warnings: new.warnings().iter().map(ToString::to_string).collect(),
         ..Reloaded::default()
     };
-    let is_in = |one: &Shown, all: &[Shown]| {
+    let is_in = |one: &DisplayValue, all: &[DisplayValue]| {
         all.iter()
             .any(|other| one.key == other.key && one.value == other.value)
     };
-    let gone = old.shown().iter().filter(|one| !is_in(one, new.shown()));
-    let come = new.shown().iter().filter(|one| !is_in(one, old.shown()));
-    for shown in come.chain(gone) {
+    let removed = old.values().iter().filter(|one| !is_in(one, new.values()));
+    let added = new.values().iter().filter(|one| !is_in(one, old.values()));
+    for shown in added.chain(removed) {
         let list = if shown.restart {
             &mut reloaded.needs_restart
         } else {
@@ -184,7 +187,7 @@ fn difference(old: &Config, new: &Config) -> Reloaded {
         }
     }
     // Masked secrets compare equal above; the typed comparison finds them without showing them.
-    for section in new.sections_unlike(old) {
+    for section in new.changed_sections(old) {
         let prefix = format!("{section}.");
         let mut named = reloaded.changed.iter().chain(&reloaded.needs_restart);
         if !named.any(|key| key.starts_with(&prefix)) {
@@ -201,7 +204,7 @@ fn report(outcome: &Result<Reloaded, Problems>) {
                 tracing::warn!("{warning}");
             }
             for key in &reloaded.needs_restart {
-                tracing::warn!(key, "changed, but only counts from the next start");
+                tracing::warn!(key, "key changed: takes effect after a restart");
             }
             tracing::info!(changed = ?reloaded.changed, "configuration reloaded");
         }
@@ -209,7 +212,7 @@ fn report(outcome: &Result<Reloaded, Problems>) {
             for problem in problems {
                 tracing::error!("{problem}");
             }
-            tracing::error!("configuration not reloaded: nothing was changed");
+            tracing::error!("configuration reload failed: nothing was changed");
         }
     }
 }
@@ -265,13 +268,13 @@ mod tests {
     }
 
     #[test]
-    fn what_one_does_not_take_the_others_undo() {
+    fn a_rejected_configuration_is_undone_by_the_others() {
         let file = File::new("refused", "[log]\nlevel = 'info'\n");
         let sources = Sources::new().file(&file.0);
         let reloader = Reloader::start(Schema::shared(), sources).unwrap();
         let taken = Arc::new(Mutex::new(Vec::new()));
         let noted = taken.clone();
-        reloader.follow(move |config| {
+        reloader.on_reload(move |config| {
             let level = config.section::<LogConfig>().level.clone();
             noted.lock().unwrap().push(level);
             let noted = noted.clone();
@@ -279,7 +282,7 @@ mod tests {
                 noted.lock().unwrap().push("as before".into());
             }))
         });
-        reloader.follow(
+        reloader.on_reload(
             |config| match config.section::<LogConfig>().level.as_str() {
                 "trace" => Err("that is too much".into()),
                 _ => Ok(Box::new(|| panic!("it was asked last"))),

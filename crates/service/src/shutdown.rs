@@ -17,10 +17,10 @@ use tokio_util::task::TaskTracker;
 use crate::error::Error;
 
 crate::section! {
-    /// How the program ends.
+    /// Shutdown.
     pub struct ShutdownConfig = "shutdown";
 
-    /// How long running work may take to finish after SIGINT or SIGTERM. A second signal ends it
+    /// Grace period for running work after SIGINT or SIGTERM. A second signal ends the program
     /// at once.
     #[serde(with = "crate::config::seconds")]
     grace: Duration = Duration::from_secs(30);
@@ -37,19 +37,19 @@ crate::section! {
 /// shutdown.spawn("pump", async move { watcher.requested().await });
 /// shutdown.request();
 /// let end = shutdown.drain(Duration::from_secs(1)).await;
-/// assert!(end.left.is_empty());
+/// assert!(end.unfinished.is_empty());
 /// # });
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
-    asked: CancellationToken,
+    requested: CancellationToken,
     forced: CancellationToken,
     tracker: TaskTracker,
-    running: Arc<Mutex<Running>>,
+    running: Arc<Mutex<TaskTable>>,
 }
 
 #[derive(Debug, Default)]
-struct Running {
+struct TaskTable {
     next: u64,
     names: BTreeMap<u64, String>,
 }
@@ -59,7 +59,7 @@ struct Running {
 #[must_use]
 pub struct Drained {
     /// Names of the tasks that did not stop in time and were dropped.
-    pub left: Vec<String>,
+    pub unfinished: Vec<String>,
     /// Whether shutdown was forced, so that work may have been cut short.
     pub forced: bool,
 }
@@ -73,12 +73,12 @@ impl Shutdown {
 
     /// Requests shutdown. Further calls have no effect.
     pub fn request(&self) {
-        self.asked.cancel();
+        self.requested.cancel();
     }
 
     /// Ends [`drain`](Shutdown::drain) at once and drops the tasks that still run.
     pub fn force(&self) {
-        self.asked.cancel();
+        self.requested.cancel();
         self.forced.cancel();
     }
 
@@ -90,18 +90,18 @@ impl Shutdown {
     /// Whether shutdown was requested.
     #[must_use]
     pub fn is_requested(&self) -> bool {
-        self.asked.is_cancelled()
+        self.requested.is_cancelled()
     }
 
     /// Completes when shutdown is requested.
     pub async fn requested(&self) {
-        self.asked.cancelled().await;
+        self.requested.cancelled().await;
     }
 
     /// A token that is cancelled on shutdown; cancelling it affects only its holder.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
-        self.asked.child_token()
+        self.requested.child_token()
     }
 
     /// Spawns `task` under `name`. It should end soon after shutdown is requested; it is dropped at
@@ -111,7 +111,7 @@ impl Shutdown {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let entry = Entry::new(&self.running, name.into());
+        let entry = TaskGuard::new(&self.running, name.into());
         let forced = self.forced.clone();
         self.tracker.spawn(async move {
             tokio::select! {
@@ -120,7 +120,7 @@ impl Shutdown {
                 end = AssertUnwindSafe(task).catch_unwind() => match end {
                     Ok(output) => Some(output),
                     Err(_) => {
-                        tracing::error!(task = entry.name(), "the task panicked");
+                        tracing::error!(task = entry.name(), "task panicked");
                         None
                     }
                 },
@@ -144,13 +144,13 @@ impl Shutdown {
             () = tokio::time::sleep(grace) => false,
             () = self.forced.cancelled() => false,
         };
-        let left = if in_time { Vec::new() } else { self.running() };
+        let unfinished = if in_time { Vec::new() } else { self.running() };
         let forced = self.forced.is_cancelled();
         self.forced.cancel();
-        for name in &left {
-            tracing::warn!(task = name, "did not stop in time and was dropped");
+        for name in &unfinished {
+            tracing::warn!(task = name, "task dropped: did not stop in time");
         }
-        Drained { left, forced }
+        Drained { unfinished, forced }
     }
 
     /// Requests shutdown on the first SIGINT or SIGTERM, and forces it on the second.
@@ -170,11 +170,14 @@ impl Shutdown {
                     _ = terminate.recv() => "SIGTERM",
                 };
                 if shutdown.is_requested() {
-                    tracing::warn!(signal = name, "second signal: ending at once");
+                    tracing::warn!(signal = name, "second signal: stopping immediately");
                     shutdown.force();
                     return;
                 }
-                tracing::info!(signal = name, "stopping; a second signal ends at once");
+                tracing::info!(
+                    signal = name,
+                    "shutting down; a second signal stops immediately"
+                );
                 shutdown.request();
             }
         });
@@ -182,24 +185,24 @@ impl Shutdown {
     }
 }
 
-fn lock(running: &Mutex<Running>) -> std::sync::MutexGuard<'_, Running> {
+fn lock(running: &Mutex<TaskTable>) -> std::sync::MutexGuard<'_, TaskTable> {
     running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A guard that lists the name of a task while its future exists, whichever way it ends.
-struct Entry {
-    running: Arc<Mutex<Running>>,
+struct TaskGuard {
+    running: Arc<Mutex<TaskTable>>,
     id: u64,
 }
 
-impl Entry {
-    fn new(running: &Arc<Mutex<Running>>, name: String) -> Entry {
+impl TaskGuard {
+    fn new(running: &Arc<Mutex<TaskTable>>, name: String) -> TaskGuard {
         let mut table = lock(running);
         let id = table.next;
         table.next += 1;
         table.names.insert(id, name);
         let running = Arc::clone(running);
-        Entry { running, id }
+        TaskGuard { running, id }
     }
 
     fn name(&self) -> String {
@@ -211,7 +214,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
         lock(&self.running).names.remove(&self.id);
     }
@@ -235,7 +238,7 @@ mod tests {
         assert_eq!(
             shutdown.drain(GRACE).await,
             Drained {
-                left: vec![],
+                unfinished: vec![],
                 forced: false
             }
         );
@@ -248,7 +251,7 @@ mod tests {
         let stuck = shutdown.spawn("stuck", std::future::pending::<()>());
         let began = tokio::time::Instant::now();
         let end = shutdown.drain(GRACE).await;
-        assert_eq!(end.left, ["stuck"]);
+        assert_eq!(end.unfinished, ["stuck"]);
         assert_eq!(began.elapsed(), GRACE);
         assert_eq!(stuck.await.unwrap(), None);
     }
@@ -260,7 +263,10 @@ mod tests {
         shutdown.force();
         let began = tokio::time::Instant::now();
         let end = shutdown.drain(GRACE).await;
-        assert_eq!((end.left, end.forced), (vec!["stuck".to_owned()], true));
+        assert_eq!(
+            (end.unfinished, end.forced),
+            (vec!["stuck".to_owned()], true)
+        );
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 
@@ -270,6 +276,6 @@ mod tests {
         let broken = shutdown.spawn("broken", async { panic!("on purpose") });
         assert_eq!(broken.await.unwrap(), None);
         assert!(shutdown.running().is_empty());
-        assert!(shutdown.drain(GRACE).await.left.is_empty());
+        assert!(shutdown.drain(GRACE).await.unfinished.is_empty());
     }
 }

@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::get;
+use axum::body::Bytes;
+use axum::routing::{get, post};
 use headworks_service::Error;
 use headworks_service::admin::{Admin, AdminConfig};
 use headworks_service::config::{Schema, Sources};
@@ -17,7 +18,7 @@ use headworks_service::panel::{Panel, Snapshot};
 use headworks_service::reload::Reloader;
 use headworks_service::shutdown::Shutdown;
 use serde_json::json;
-use support::curl::{Answer, curl};
+use support::curl::{Response, curl};
 use support::waterworks::Waterworks;
 
 const TOKEN: &str = "a-token-for-tests";
@@ -48,7 +49,14 @@ impl Running {
                 let listening = Admin::new(&config)
                     .panel(Arc::new(Waterworks::default()))
                     .reloader(reloader)
-                    .routes(Router::new().route("/extra", get(|| async { "more" })))
+                    .routes(
+                        Router::new()
+                            .route("/extra", get(|| async { "more" }))
+                            .route(
+                                "/upload",
+                                post(|body: Bytes| async move { body.len().to_string() }),
+                            ),
+                    )
                     .bind()
                     .await
                     .unwrap();
@@ -57,7 +65,12 @@ impl Running {
                     .unwrap();
                 listening.serve(&stop);
                 stop.requested().await;
-                assert!(stop.drain(Duration::from_secs(10)).await.left.is_empty());
+                assert!(
+                    stop.drain(Duration::from_secs(10))
+                        .await
+                        .unfinished
+                        .is_empty()
+                );
             });
         });
         let base = receive.recv().unwrap();
@@ -72,11 +85,11 @@ impl Running {
         format!("{}{path}", self.base)
     }
 
-    fn get(&self, path: &str) -> Answer {
+    fn get(&self, path: &str) -> Response {
         curl(&["--oauth2-bearer", TOKEN, &self.url(path)])
     }
 
-    fn post(&self, path: &str, body: &str) -> Answer {
+    fn post(&self, path: &str, body: &str) -> Response {
         curl(&["--oauth2-bearer", TOKEN, "--data", body, &self.url(path)])
     }
 }
@@ -96,7 +109,10 @@ fn only_health_answers_without_a_token() {
     for path in ["/metrics", "/admin/panels", "/extra", "/nowhere"] {
         let refused = curl(&[&admin.url(path)]);
         assert_eq!(refused.status, 401, "{path}");
-        assert_eq!(refused.json()["error"], "a token is needed");
+        assert_eq!(
+            refused.json()["error"],
+            "authentication required: a token is missing"
+        );
     }
     for path in ["/metrics", "/admin/panels", "/extra"] {
         assert_eq!(admin.get(path).status, 200, "{path}");
@@ -127,7 +143,7 @@ fn wrong_tokens_are_slowed_down() {
 }
 
 /// Sends `said` on a new connection and returns everything received until it is closed.
-fn talk(admin: &Running, said: &str) -> String {
+fn exchange(admin: &Running, said: &str) -> String {
     let mut stream = TcpStream::connect(admin.base.trim_start_matches("http://")).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(20)))
@@ -141,17 +157,17 @@ fn talk(admin: &Running, said: &str) -> String {
 }
 
 #[test]
-fn a_client_that_never_says_what_it_wants_is_cut_off() {
+fn a_client_that_sends_no_request_is_disconnected() {
     let admin = Running::start();
     for said in ["", "GET /healthz HTTP/1.1\r\nHost: a\r\nX-Slow: "] {
-        let heard = talk(&admin, said);
+        let heard = exchange(&admin, said);
         assert!(
             heard.is_empty() || heard.starts_with("HTTP/1.1 408"),
             "{heard}"
         );
     }
     // An idle connection is closed as well, after its response.
-    let heard = talk(&admin, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+    let heard = exchange(&admin, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(
         heard.starts_with("HTTP/1.1 200") && heard.ends_with("ok\n"),
         "{heard}"
@@ -159,9 +175,9 @@ fn a_client_that_never_says_what_it_wants_is_cut_off() {
 }
 
 #[test]
-fn http_1_1_asks_for_one_host() {
+fn http_1_1_requires_exactly_one_host() {
     let admin = Running::start();
-    let status = |said: &str| talk(&admin, said).split(' ').nth(1).map(str::to_owned);
+    let status = |said: &str| exchange(&admin, said).split(' ').nth(1).map(str::to_owned);
     assert_eq!(
         status("GET /healthz HTTP/1.1\r\n\r\n").as_deref(),
         Some("400")
@@ -175,7 +191,7 @@ fn http_1_1_asks_for_one_host() {
 }
 
 #[test]
-fn what_is_there_is_told() {
+fn the_index_lists_every_endpoint() {
     let admin = Running::start();
     assert_eq!(curl(&[&admin.url("/")]).status, 401);
     let index = admin.get("/");
@@ -234,9 +250,35 @@ fn a_body_beyond_the_limit_is_refused() {
             &admin.url(path),
         ]);
         assert_eq!(refused.status, 413, "{path}");
-        assert_eq!(refused.json()["error"], "the body is longer than 256 KiB");
+        assert_eq!(refused.json()["error"], "the body exceeds 256 KiB");
     }
+    // Routes that the program adds have the same limit.
+    let refused = curl(&[
+        "--oauth2-bearer",
+        TOKEN,
+        "--header",
+        "Expect:",
+        "--data-binary",
+        &body,
+        &admin.url("/upload"),
+    ]);
+    assert_eq!(refused.status, 413);
+    assert_eq!(admin.post("/upload", "short").body, "5");
     std::fs::remove_file(&long).unwrap();
+}
+
+#[test]
+fn the_redirect_has_no_token_however_its_name_is_encoded() {
+    let admin = Running::start();
+    for query in [
+        format!("a=1&%74oken={TOKEN}&b=%20"),
+        format!("%74%6F%6b%65%6E={TOKEN}&a=1&token={TOKEN}&b=%20"),
+    ] {
+        let first = curl(&[&admin.url(&format!("/extra?{query}"))]);
+        assert_eq!(first.status, 303);
+        let location = "location: /extra?a=1&b=%20\r\n";
+        assert!(first.headers.contains(location), "{first:?}");
+    }
 }
 
 #[test]
@@ -409,11 +451,11 @@ async fn control_is_not_handed_to_the_network_without_a_token() {
     let mut config = AdminConfig::default();
     config.listen = "0.0.0.0:0".parse().unwrap();
     let refused = Admin::new(&config).bind().await;
-    assert!(matches!(refused.err(), Some(Error::Exposed(_))));
+    assert!(matches!(refused.err(), Some(Error::TokenRequired(_))));
 }
 
 #[test]
-fn the_api_tells_of_itself() {
+fn the_openapi_document_describes_every_endpoint() {
     let admin = Running::start();
     let document = admin.get("/admin/openapi.json").json();
     assert_eq!(document["openapi"], "3.1.0");

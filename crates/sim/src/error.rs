@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A place in a user's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FileLocation {
     /// The file, as it was named.
     pub file: String,
     /// The line, from 1.
@@ -13,7 +13,7 @@ pub struct Place {
     pub column: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FileLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.file, self.line, self.column)
     }
@@ -24,7 +24,7 @@ impl fmt::Display for Place {
 #[non_exhaustive]
 pub enum SimError {
     /// The file cannot be read.
-    #[error("{file}: cannot be read: {source}; check the path and its permissions")]
+    #[error("cannot read {file}: {source}; check the path and its permissions")]
     Read {
         /// The file, as it was named.
         file: String,
@@ -35,39 +35,39 @@ pub enum SimError {
     #[error("{place}: not UTF-8 text; save the file as UTF-8")]
     NotText {
         /// The first position that is not text.
-        place: Place,
+        place: FileLocation,
     },
     /// The scenario is neither a file nor shipped.
-    #[error("`{name}` is neither a file nor a scenario that is shipped; {way_out}")]
+    #[error("`{name}` is neither a file nor a shipped scenario; {remedy}")]
     NoSuchScenario {
         /// The requested name.
         name: String,
         /// The closest shipped name, or all of them.
-        way_out: String,
+        remedy: String,
     },
     /// The file is not TOML.
-    #[error("{place}: not TOML: {problem}; see https://toml.io for how it is written")]
+    #[error("{place}: invalid TOML: {problem}; see https://toml.io for the syntax")]
     Syntax {
         /// The place.
-        place: Place,
+        place: FileLocation,
         /// The error of the parser.
         problem: String,
     },
     /// The key does not exist.
-    #[error("{place}: unknown key `{key}`; {way_out}")]
+    #[error("{place}: unknown key `{key}`; {remedy}")]
     UnknownKey {
         /// The place.
-        place: Place,
+        place: FileLocation,
         /// The key as written, with its tables.
         key: String,
         /// The closest valid key, or all of them.
-        way_out: String,
+        remedy: String,
     },
     /// A key is missing, or its value has the wrong type or is invalid.
     #[error("{place}: `{key}`: {problem}")]
     Value {
         /// The place.
-        place: Place,
+        place: FileLocation,
         /// The key, with its tables.
         key: String,
         /// The problem and the remedy.
@@ -75,7 +75,7 @@ pub enum SimError {
     },
     /// The trace has no requests.
     #[error(
-        "{file}: there is no request in it; write lines of arrival time, class, flow, cost, as in 0.25,3,tenant-1,800"
+        "{file}: no requests; write lines of arrival time, class, flow, cost, such as 0.25,3,tenant-1,800"
     )]
     EmptyTrace {
         /// The file, as it was named.
@@ -83,10 +83,10 @@ pub enum SimError {
     },
     /// The loads are too large to be simulated in the permitted steps.
     #[error(
-        "about {jobs:.1e} jobs would be handed in, most of them by the load `{most}`, and a run may take {allowed} steps; \
+        "about {jobs:.1e} jobs would be submitted, most of them by the load `{most}`, but a run is limited to {allowed} steps; \
          lower its rate, shorten `duration`, or allow more with `max_steps`"
     )]
-    TooLarge {
+    LoadTooLarge {
         /// The jobs of all loads.
         jobs: f64,
         /// The load with the most jobs.
@@ -96,11 +96,11 @@ pub enum SimError {
     },
     /// The run exceeded the permitted steps.
     #[error(
-        "stopped after {steps} steps, with {} simulated; give far sides a longer latency or clients a time to think, shorten \
+        "stopped after {steps} steps, with {} simulated; give targets a longer latency or clients a think time, shorten \
          `duration`, or allow more with `max_steps`",
         crate::report::seconds(simulated.as_secs_f64())
     )]
-    TooLong {
+    StepLimit {
         /// The steps taken.
         steps: u64,
         /// The time simulated.
@@ -108,11 +108,11 @@ pub enum SimError {
     },
     /// The run would exceed the memory limit.
     #[error(
-        "stopped with {live} requests waiting, running or about to come back at once, and {} simulated; give far sides a shorter latency, \
+        "stopped with {live} requests waiting, running or about to return, and {} simulated; give targets a shorter latency, \
          clients fewer tries, or the loads a lower rate",
         crate::report::seconds(simulated.as_secs_f64())
     )]
-    TooMany {
+    MemoryLimit {
         /// The live requests.
         live: u64,
         /// The time simulated.
@@ -122,7 +122,7 @@ pub enum SimError {
     #[error("{place}: {field}: {problem}")]
     Trace {
         /// The place.
-        place: Place,
+        place: FileLocation,
         /// The field of the line.
         field: &'static str,
         /// The problem and the remedy.

@@ -15,8 +15,8 @@ mod simulation;
 mod trace;
 mod trial;
 
-pub use error::{Place, SimError};
-pub use report::{Checked, Report};
+pub use error::{FileLocation, SimError};
+pub use report::{CheckedExpectation, Report};
 pub use scenario::{Metric, Scenario, shipped_names};
 pub use trial::{Progress, Trial};
 
@@ -48,5 +48,5 @@ pub fn run(scenario: &Scenario, seed: u64) -> Result<Report, SimError> {
 /// When the trace cannot be read (the error names line and field), or the run would exceed the
 /// steps that the scenario permits.
 pub fn replay(trace: &Path, scenario: &Scenario, seed: u64) -> Result<Report, SimError> {
-    Trial::new(scenario, seed).replaying_file(trace)?.run()
+    Trial::new(scenario, seed).with_trace_file(trace)?.run()
 }

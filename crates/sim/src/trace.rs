@@ -3,7 +3,7 @@
 //! They are read line by line during the replay, so that a trace may be larger than memory. Only
 //! the names of its flows are kept.
 
-use crate::error::{Place, SimError};
+use crate::error::{FileLocation, SimError};
 use csv::{ByteRecord, Reader, ReaderBuilder, Trim};
 use headworks_core::{Class, Time};
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ pub(crate) struct Line {
 
 pub(crate) struct Trace<'a> {
     file: String,
-    reader: Reader<Lines<'a>>,
+    reader: Reader<LineLimitReader<'a>>,
     record: ByteRecord,
     first: bool,
     line: Option<Line>,
@@ -32,7 +32,7 @@ pub(crate) struct Trace<'a> {
 }
 
 /// A reader that limits the length of lines: a file without line ends would fill memory.
-struct Lines<'a> {
+struct LineLimitReader<'a> {
     lines: Box<dyn Read + 'a>,
     /// Bytes since the last line end outside quotes.
     long: usize,
@@ -43,11 +43,11 @@ struct Lines<'a> {
 
 const LONGEST_LINE: usize = 1 << 20;
 
-impl Read for Lines<'_> {
+impl Read for LineLimitReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.lines.read(into)?;
         for byte in &into[..count] {
-            self.see(*byte);
+            self.track(*byte);
         }
         if self.long > LONGEST_LINE {
             let words = "a line is longer than a megabyte; is a quote not closed?";
@@ -57,8 +57,8 @@ impl Read for Lines<'_> {
     }
 }
 
-impl Lines<'_> {
-    fn see(&mut self, byte: u8) {
+impl LineLimitReader<'_> {
+    fn track(&mut self, byte: u8) {
         self.long += 1;
         // A quote counts at the start of a field, as the next quote after that, and right after a
         // closing one.
@@ -93,7 +93,7 @@ impl<'a> Trace<'a> {
             .trim(Trim::All)
             .comment(Some(b'#'))
             .buffer_capacity(1 << 16)
-            .from_reader(Lines {
+            .from_reader(LineLimitReader {
                 lines,
                 long: 0,
                 last: b'\n',
@@ -148,11 +148,11 @@ impl<'a> Trace<'a> {
                 && line.at < before.at
             {
                 let problem = format!(
-                    "{} is before the {} of the line above; sort the file by its first column",
+                    "{} is earlier than {} in the previous line; sort the file by its first column",
                     line.at.as_secs_f64(),
                     before.at.as_secs_f64()
                 );
-                return Err(self.wrong(0, problem));
+                return Err(self.error(0, problem));
             }
             self.line = Some(line);
             let start = *self.start.get_or_insert(line.at);
@@ -178,7 +178,7 @@ impl<'a> Trace<'a> {
                 file: self.file.clone(),
                 source,
             },
-            _ => self.wrong(
+            _ => self.error(
                 0,
                 "the line cannot be read as CSV; check its quotes".to_owned(),
             ),
@@ -191,7 +191,7 @@ impl<'a> Trace<'a> {
                 "{} fields, not 4; write arrival time, class, flow, cost, as in 0.25,3,tenant-1,800",
                 self.record.len()
             );
-            return Err(self.wrong(self.record.len().min(3), problem));
+            return Err(self.error(self.record.len().min(3), problem));
         }
         let at = self.time()?;
         let class = self.class(classes)?;
@@ -208,7 +208,7 @@ impl<'a> Trace<'a> {
     fn text(&self, field: usize) -> Result<&str, SimError> {
         let bytes = self.record.get(field).unwrap_or_default();
         std::str::from_utf8(bytes)
-            .map_err(|_| self.wrong(field, "is not UTF-8; save the file as UTF-8".to_owned()))
+            .map_err(|_| self.error(field, "is not UTF-8; save the file as UTF-8".to_owned()))
     }
 
     fn time(&self) -> Result<Time, SimError> {
@@ -216,7 +216,7 @@ impl<'a> Trace<'a> {
         let seconds = text.parse::<f64>().ok();
         match seconds.filter(|seconds| (0.0..=LATEST).contains(seconds)) {
             Some(seconds) => Ok(Time::from_nanos((seconds * 1e9).round() as u64)),
-            None => Err(self.wrong(
+            None => Err(self.error(
                 0,
                 format!("`{text}` is not a time; write seconds, as in 12.5 or 1700000000.25"),
             )),
@@ -231,9 +231,9 @@ impl<'a> Trace<'a> {
         };
         index.map(|index| Class(index as u8)).ok_or_else(|| {
             let last = classes.len() - 1;
-            self.wrong(
+            self.error(
                 1,
-                format!("there is no class `{text}`; write 0 to {last}, or configure more classes"),
+                format!("unknown class `{text}`; write 0 to {last}, or configure more classes"),
             )
         })
     }
@@ -242,7 +242,7 @@ impl<'a> Trace<'a> {
         let text = self.text(3)?;
         match text.parse::<u64>() {
             Ok(cost @ 1..=MAX_COST) => Ok(cost),
-            _ => Err(self.wrong(
+            _ => Err(self.error(
                 3,
                 format!("`{text}` is not a cost; write a whole number from 1 to {MAX_COST}"),
             )),
@@ -256,9 +256,9 @@ impl<'a> Trace<'a> {
         }
         if let Some(byte) = name.iter().find(|byte| byte.is_ascii_control()) {
             let shown = byte.escape_ascii();
-            return Err(self.wrong(
+            return Err(self.error(
                 2,
-                format!("has a control character in it ({shown}); leave it out"),
+                format!("contains a control character ({shown}); remove it"),
             ));
         }
         let number = self.flows.len() as u32;
@@ -267,10 +267,10 @@ impl<'a> Trace<'a> {
         Ok(number)
     }
 
-    fn wrong(&self, field: usize, problem: String) -> SimError {
+    fn error(&self, field: usize, problem: String) -> SimError {
         let line = self.record.position().map_or(1, csv::Position::line);
         SimError::Trace {
-            place: Place {
+            place: FileLocation {
                 file: self.file.clone(),
                 line,
                 column: field as u64 + 1,

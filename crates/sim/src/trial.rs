@@ -17,7 +17,7 @@ use std::time::Duration;
 ///
 /// let scenario = Scenario::for_replay();
 /// let recorded = "0.0,0,alice,10\n0.5,3,bob,20\n";
-/// let report = Trial::new(&scenario, 1).replaying("requests.csv", recorded.as_bytes()).run()?;
+/// let report = Trial::new(&scenario, 1).with_trace("requests.csv", recorded.as_bytes()).run()?;
 /// assert_eq!(report.offered(), 2);
 /// # Ok::<(), headworks_sim::SimError>(())
 /// ```
@@ -25,11 +25,11 @@ pub struct Trial<'a> {
     scenario: &'a Scenario,
     seed: u64,
     trace: Option<Trace<'a>>,
-    watch: Option<Watch<'a>>,
+    watch: Option<ProgressFn<'a>>,
 }
 
 /// Progress callback.
-pub(crate) type Watch<'a> = &'a mut dyn FnMut(Progress);
+pub(crate) type ProgressFn<'a> = &'a mut dyn FnMut(Progress);
 
 /// The progress of a run.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +58,7 @@ impl<'a> Trial<'a> {
     /// Replays a recorded load in place of the scenario's loads and rounds; `file` is its name in
     /// errors.
     #[must_use]
-    pub fn replaying(mut self, file: &str, lines: impl Read + 'a) -> Self {
+    pub fn with_trace(mut self, file: &str, lines: impl Read + 'a) -> Self {
         let trace = Trace::new(file.to_owned(), Box::new(lines), &self.scenario.flows);
         self.trace = Some(trace);
         self
@@ -68,17 +68,17 @@ impl<'a> Trial<'a> {
     ///
     /// # Errors
     /// When the file cannot be opened.
-    pub fn replaying_file(self, path: &Path) -> Result<Self, SimError> {
+    pub fn with_trace_file(self, path: &Path) -> Result<Self, SimError> {
         let file = path.display().to_string();
         match File::open(path) {
-            Ok(opened) => Ok(self.replaying(&file, opened)),
+            Ok(opened) => Ok(self.with_trace(&file, opened)),
             Err(source) => Err(SimError::Read { file, source }),
         }
     }
 
     /// Calls `watch` from time to time with the progress.
     #[must_use]
-    pub fn watched(mut self, watch: &'a mut dyn FnMut(Progress)) -> Self {
+    pub fn on_progress(mut self, watch: &'a mut dyn FnMut(Progress)) -> Self {
         self.watch = Some(watch);
         self
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 const LARGEST: u64 = 4000;
 
 /// A core whose classes or flows are always backlogged, with the cost that each received.
-struct Rig {
+struct Fixture {
     core: Core<u64>,
     rng: Rng,
     now: Time,
@@ -29,8 +29,8 @@ struct Rig {
     in_error: u64,
 }
 
-impl Rig {
-    fn of_classes(seed: u64, weights: &[u32], concurrent: u32, wrong: u64) -> Rig {
+impl Fixture {
+    fn of_classes(seed: u64, weights: &[u32], concurrent: u32, wrong: u64) -> Fixture {
         let config = Config {
             policy: Policy::Wfq,
             classes: weights.iter().map(|w| ClassConfig::weight(*w)).collect(),
@@ -41,10 +41,10 @@ impl Rig {
             ..Config::default()
         };
         let members = (0..weights.len() as u8).map(|c| (Class(c), Flow(0)));
-        Rig::new(seed, config, members.collect(), weights, wrong)
+        Fixture::new(seed, config, members.collect(), weights, wrong)
     }
 
-    fn of_flows(seed: u64, weights: &[u32], concurrent: u32, wrong: u64) -> Rig {
+    fn of_flows(seed: u64, weights: &[u32], concurrent: u32, wrong: u64) -> Fixture {
         let mut config = Config {
             policy: Policy::Hybrid,
             limits: Limits {
@@ -61,7 +61,7 @@ impl Rig {
                 .insert(Flow(flow as u64), FlowConfig { weight, limits });
         }
         let members = (0..weights.len() as u64).map(|f| (Class(4), Flow(f)));
-        Rig::new(seed, config, members.collect(), weights, wrong)
+        Fixture::new(seed, config, members.collect(), weights, wrong)
     }
 
     fn new(
@@ -70,9 +70,9 @@ impl Rig {
         members: Vec<(Class, Flow)>,
         weights: &[u32],
         wrong: u64,
-    ) -> Rig {
+    ) -> Fixture {
         let core = Core::new(config, Time::ZERO).expect("made to be right");
-        let mut rig = Rig {
+        let mut rig = Fixture {
             core,
             rng: Rng::new(seed),
             now: Time::ZERO,
@@ -188,7 +188,7 @@ proptest! {
         wrong in prop::sample::select(vec![1u64, 3, 40]),
         flows in any::<bool>(),
     ) {
-        let make = if flows { Rig::of_flows } else { Rig::of_classes };
+        let make = if flows { Fixture::of_flows } else { Fixture::of_classes };
         let mut rig = make(seed, &weights, concurrent, wrong);
         for step in 0..6000 {
             rig.step();
@@ -202,7 +202,7 @@ proptest! {
 /// was lost, and estimates that were too high cost a class up to a sixth of its share.
 #[test]
 fn estimates_that_are_too_high_do_not_cost_a_class_its_share() {
-    for make in [Rig::of_classes, Rig::of_flows] {
+    for make in [Fixture::of_classes, Fixture::of_flows] {
         for concurrent in [4, 32] {
             let mut rig = make(7, &HALVING, concurrent, 40);
             (0..1_000_000).for_each(|_| rig.step());
@@ -214,7 +214,7 @@ fn estimates_that_are_too_high_do_not_cost_a_class_its_share() {
 
 #[test]
 fn ten_backlogged_classes_share_within_two_percent() {
-    let mut rig = Rig::of_classes(1, &HALVING, 8, 1);
+    let mut rig = Fixture::of_classes(1, &HALVING, 8, 1);
     (0..1_000_000).for_each(|_| rig.step());
     assert!(rig.deviation() < 0.02, "{}", rig.deviation());
 }
@@ -222,7 +222,7 @@ fn ten_backlogged_classes_share_within_two_percent() {
 #[test]
 fn flows_of_a_class_share_within_two_percent() {
     let weights = [5, 4, 3, 2, 1, 1, 1, 1, 1, 1];
-    let mut rig = Rig::of_flows(1, &weights, 8, 1);
+    let mut rig = Fixture::of_flows(1, &weights, 8, 1);
     (0..300_000).for_each(|_| rig.step());
     assert!(rig.deviation() < 0.02, "{}", rig.deviation());
 }

@@ -224,7 +224,7 @@ fn a_single_target_has_places_for_every_class() {
 /// Regression test: the first arrival took the booked place, because its flow held less than the
 /// whole bound.
 #[test]
-fn a_promised_place_is_not_taken_by_one_who_just_came() {
+fn a_booked_place_is_not_given_to_a_new_arrival() {
     let config = Config {
         bound: headworks_core::Bound::PerClass(8),
         ..Config::default()

@@ -69,7 +69,7 @@ fn a_trace_is_replayed_under_the_default_or_a_scenario() {
 }
 
 #[test]
-fn wrong_lines_are_told_with_line_and_field() {
+fn invalid_lines_name_line_and_field() {
     let told = |text: &[u8]| {
         let trace = Recording::new("wrong", text);
         let told = replay(&trace.0, &Scenario::for_replay(), 1)
@@ -87,11 +87,11 @@ fn wrong_lines_are_told_with_line_and_field() {
     );
     assert_eq!(
         told(b"1,0,a,1\n0.5,0,a,1\n"),
-        "t.csv:2:1: arrival time: 0.5 is before the 1 of the line above; sort the file by its first column"
+        "t.csv:2:1: arrival time: 0.5 is earlier than 1 in the previous line; sort the file by its first column"
     );
     assert_eq!(
         told(b"0,10,a,1\n"),
-        "t.csv:1:2: class: there is no class `10`; write 0 to 9, or configure more classes"
+        "t.csv:1:2: class: unknown class `10`; write 0 to 9, or configure more classes"
     );
     assert_eq!(
         told(b"0,0,a,-4\n"),
@@ -99,7 +99,7 @@ fn wrong_lines_are_told_with_line_and_field() {
     );
     assert_eq!(
         told(b"0,0,a,1\n1,0,\x1b[2J,1\n"),
-        "t.csv:2:3: flow: has a control character in it (\\x1b); leave it out"
+        "t.csv:2:3: flow: contains a control character (\\x1b); remove it"
     );
     assert_eq!(
         told(b"0,\xff,a,1\n"),
@@ -122,10 +122,10 @@ fn an_empty_trace_and_a_missing_one() {
     let trace = Recording::new("empty", b"# nothing but a comment\ntime,class,flow,cost\n");
     let empty = replay(&trace.0, &Scenario::for_replay(), 1).expect_err("nothing is in it");
     let told = empty.to_string();
-    assert!(told.contains("there is no request in it; write"), "{told}");
+    assert!(told.contains("no requests; write"), "{told}");
     let missing =
         replay(&trace.0.join("no"), &Scenario::for_replay(), 1).expect_err("there is none");
-    assert!(missing.to_string().contains("cannot be read"), "{missing}");
+    assert!(missing.to_string().contains("cannot read "), "{missing}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn shipped_scenarios_do_what_they_expect() {
                     "ten-classes-strict" => Duration::from_secs(120),
                     _ => Duration::MAX,
                 };
-                let report = run(&scenario.shortened(length), 1).expect("it is small");
+                let report = run(&scenario.with_max_duration(length), 1).expect("it is small");
                 assert!(!report.expectations().is_empty());
                 for checked in report.expectations() {
                     assert!(checked.met, "{name}: {checked:?}\n{}", report.to_text());
@@ -30,7 +30,7 @@ fn shipped_scenarios_do_what_they_expect() {
 fn the_same_seed_gives_the_same_report_and_another_another() {
     for name in ["tokens", "refused-clients", "forwarders", "rounds"] {
         let scenario = Scenario::shipped(name).expect("it is shipped");
-        let scenario = scenario.shortened(Duration::from_secs(30));
+        let scenario = scenario.with_max_duration(Duration::from_secs(30));
         let report = run(&scenario, 5).expect("it is small").to_json();
         assert_eq!(
             report,
@@ -49,8 +49,8 @@ fn the_same_seed_gives_the_same_report_and_another_another() {
 fn another_policy_gives_another_answer() {
     let scenario = Scenario::shipped("ten-classes-wfq").expect("it is shipped");
     let scenario = scenario
-        .shortened(Duration::from_secs(20))
-        .under(Policy::Strict);
+        .with_max_duration(Duration::from_secs(20))
+        .with_policy(Policy::Strict);
     assert!(!run(&scenario, 1).expect("it is small").is_as_expected());
 }
 
@@ -185,7 +185,7 @@ fn estimates_may_be_wrong_and_shares_are_of_what_was_drawn() {
 fn the_page_needs_nothing_else_and_shows_what_there_is() {
     let page = |name: &str| {
         let scenario = Scenario::shipped(name).expect("it is shipped");
-        run(&scenario.shortened(Duration::from_secs(400)), 1)
+        run(&scenario.with_max_duration(Duration::from_secs(400)), 1)
             .expect("it is small")
             .to_html()
     };

@@ -20,7 +20,7 @@ fn loads_that_cannot_be_handed_in_are_refused_before_the_run() {
     );
     assert_eq!(
         fast,
-        "about 6.0e10 jobs would be handed in, most of them by the load `fast`, and a run may take 200000000 steps; \
+        "about 6.0e10 jobs would be submitted, most of them by the load `fast`, but a run is limited to 200000000 steps; \
          lower its rate, shorten `duration`, or allow more with `max_steps`"
     );
     let wide = told(
@@ -51,19 +51,19 @@ const BUSY: &str = "
 fn a_run_that_comes_to_no_end_is_stopped() {
     let told = told(BUSY);
     assert!(
-        told.starts_with("stopped after 50001 steps, with 1.2 ms simulated; give far sides"),
+        told.starts_with("stopped after 50001 steps, with 1.2 ms simulated; give targets"),
         "{told}"
     );
     assert!(told.contains("`max_steps`"), "{told}");
 }
 
 #[test]
-fn whoever_watches_is_told_how_far_it_is() {
+fn progress_is_reported() {
     let scenario = Scenario::from_text("busy.toml", BUSY).unwrap_or_else(|error| panic!("{error}"));
-    let scenario = scenario.at_most(300_000);
+    let scenario = scenario.with_max_steps(300_000);
     let mut told = Vec::new();
     let mut watch = |progress: headworks_sim::Progress| told.push(progress.steps);
-    let ended = Trial::new(&scenario, 1).watched(&mut watch).run();
+    let ended = Trial::new(&scenario, 1).on_progress(&mut watch).run();
     assert!(ended.is_err());
     assert!(told.len() >= 4 && told.is_sorted(), "{told:?}");
 }

@@ -262,8 +262,8 @@ impl Listing for SynthListing {
                     None => break None,
                     Some(node) => entries.push(self.inner.entry(&node)),
                 }
-                if entries.len() >= self.inner.page && children.mark().is_some() {
-                    break children.mark();
+                if entries.len() >= self.inner.page && children.position().is_some() {
+                    break children.position();
                 }
             };
             self.mark = next;

@@ -19,13 +19,13 @@ pub enum SynthError {
         nearest: &'static str,
     },
     /// A key is given twice.
-    #[error("`{key}` is given twice; leave one of them out")]
+    #[error("duplicate key `{key}`; remove one of them")]
     Repeated {
         /// The key.
         key: String,
     },
     /// A value cannot be parsed.
-    #[error("`{key}={value}` cannot be read; write {expected}")]
+    #[error("invalid value `{key}={value}`; expected {expected}")]
     BadValue {
         /// The key.
         key: String,

@@ -21,6 +21,6 @@ mod units;
 pub use error::SynthError;
 pub use load::{Arrival, Arrivals, Distribution, Stream, Weighted};
 pub use rng::Rng;
-pub use spread::{Share, Spread};
-pub use tree::{Children, Fate, Kind, NameKind, Node, Side, Totals, Tree, TreeSpec, Walk};
+pub use spread::{Fraction, Spread};
+pub use tree::{Children, Difference, Kind, NameKind, Node, Side, Totals, Tree, TreeSpec, Walk};
 pub use units::parse_duration;

@@ -8,7 +8,7 @@ use crate::math;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The output function of splitmix64: a bijection that mixes all bits.
-pub(crate) fn scatter(word: u64) -> u64 {
+pub(crate) fn splitmix_output(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
@@ -16,12 +16,12 @@ pub(crate) fn scatter(word: u64) -> u64 {
 
 /// Derives a key from a key and a label.
 pub(crate) fn mix(key: u64, label: u64) -> u64 {
-    scatter(scatter(key.wrapping_add(STEP)).wrapping_add(label.wrapping_mul(STEP)))
+    splitmix_output(splitmix_output(key.wrapping_add(STEP)).wrapping_add(label.wrapping_mul(STEP)))
 }
 
 /// The word at `index` of the infinite stream of `key`.
 pub(crate) fn word(key: u64, index: u64) -> u64 {
-    scatter(key.wrapping_add(index.wrapping_add(1).wrapping_mul(STEP)))
+    splitmix_output(key.wrapping_add(index.wrapping_add(1).wrapping_mul(STEP)))
 }
 
 /// A small, fast generator (xoshiro256++, seeded by splitmix64) that can be split.

@@ -76,39 +76,39 @@ impl fmt::Display for Spread {
 
 /// A fraction in millionths; written in percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Share(u32);
+pub struct Fraction(u32);
 
-impl Share {
+impl Fraction {
     /// Zero.
-    pub const NONE: Share = Share(0);
+    pub const NONE: Fraction = Fraction(0);
 
     const WHOLE: u32 = 1_000_000;
 
     /// A fraction from percent, at most 100.
     #[must_use]
-    pub const fn percent(percent: u32) -> Share {
+    pub const fn percent(percent: u32) -> Fraction {
         if percent >= 100 {
-            Share(Share::WHOLE)
+            Fraction(Fraction::WHOLE)
         } else {
-            Share(percent * 10_000)
+            Fraction(percent * 10_000)
         }
     }
 
     /// The fraction as a number from 0 to 1.
     #[must_use]
     pub fn fraction(self) -> f64 {
-        f64::from(self.0) / f64::from(Share::WHOLE)
+        f64::from(self.0) / f64::from(Fraction::WHOLE)
     }
 
     /// Whether an item with this random number belongs to the fraction.
-    pub(crate) fn covers(self, random: u64) -> bool {
-        up_to(random, u64::from(Share::WHOLE) - 1) < u64::from(self.0)
+    pub(crate) fn includes(self, random: u64) -> bool {
+        up_to(random, u64::from(Fraction::WHOLE) - 1) < u64::from(self.0)
     }
 
     pub(crate) const EXPECTED: &'static str =
         "percent from 0 to 100 with at most four decimals, as in 2.5";
 
-    pub(crate) fn parse(text: &str) -> Option<Share> {
+    pub(crate) fn parse(text: &str) -> Option<Fraction> {
         let text = text.strip_suffix('%').unwrap_or(text);
         let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
         let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
@@ -116,11 +116,11 @@ impl Share {
             return None;
         }
         let millionths = format!("{whole}{decimals:0<4}").parse::<u32>().ok()?;
-        (millionths <= Share::WHOLE).then_some(Share(millionths))
+        (millionths <= Fraction::WHOLE).then_some(Fraction(millionths))
     }
 }
 
-impl fmt::Display for Share {
+impl fmt::Display for Fraction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let decimals = format!("{:04}", self.0 % 10_000);
         match decimals.trim_end_matches('0') {
@@ -150,8 +150,8 @@ pub(crate) mod tests {
         ]
     }
 
-    pub(crate) fn any_share() -> impl Strategy<Value = Share> {
-        (0..=Share::WHOLE).prop_map(Share)
+    pub(crate) fn any_share() -> impl Strategy<Value = Fraction> {
+        (0..=Fraction::WHOLE).prop_map(Fraction)
     }
 
     proptest! {
@@ -168,12 +168,12 @@ pub(crate) mod tests {
 
         #[test]
         fn a_share_survives(share in any_share()) {
-            prop_assert_eq!(Share::parse(&share.to_string()), Some(share));
+            prop_assert_eq!(Fraction::parse(&share.to_string()), Some(share));
         }
 
         #[test]
         fn nothing_panics(text in ".{0,12}") {
-            let _ = (Spread::parse(&text), Share::parse(&text));
+            let _ = (Spread::parse(&text), Fraction::parse(&text));
         }
     }
 
@@ -195,11 +195,11 @@ pub(crate) mod tests {
 
     #[test]
     fn a_share_covers_its_part() {
-        let (share, mut rng) = (Share::parse("2.5").unwrap(), Rng::new(1));
+        let (share, mut rng) = (Fraction::parse("2.5").unwrap(), Rng::new(1));
         let hits = (0..100_000)
-            .filter(|_| share.covers(rng.next_u64()))
+            .filter(|_| share.includes(rng.next_u64()))
             .count();
         assert!((2_300..2_700).contains(&hits), "{hits}");
-        assert!(!Share::NONE.covers(0) && Share::percent(100).covers(u64::MAX));
+        assert!(!Fraction::NONE.includes(0) && Fraction::percent(100).includes(u64::MAX));
     }
 }

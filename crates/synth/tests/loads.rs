@@ -127,7 +127,7 @@ fn thoughts_belong_to_requests_and_not_to_the_order_of_answers() {
 }
 
 #[test]
-fn clients_think_as_long_as_told() {
+fn think_times_have_the_given_mean() {
     let mut stream = Arrivals::Closed {
         clients: 20,
         think: SECOND,
@@ -145,11 +145,11 @@ fn clients_think_as_long_as_told() {
 }
 
 #[test]
-fn numbers_that_make_no_load_are_named() {
+fn invalid_parameters_are_named() {
     let error = Arrivals::Poisson { rate: -1.0 }.check().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "rate is -1; it must be requests a second, above 0 and at most 1e9"
+        "rate is -1; it must be requests per second, above 0 and at most 1e9"
     );
     let error = Distribution::Uniform { low: 5, high: 2 }
         .check()

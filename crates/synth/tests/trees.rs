@@ -1,6 +1,6 @@
 //! Trees: determinism, independence of the order of calls, the two sides, names and contents.
 
-use headworks_synth::{Fate, Kind, Node, Tree, TreeSpec};
+use headworks_synth::{Difference, Kind, Node, Tree, TreeSpec};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashSet};
 
@@ -82,26 +82,26 @@ proptest! {
     }
 
     #[test]
-    fn the_destination_differs_exactly_as_told(source in small()) {
+    fn the_destination_differs_exactly_as_described(source in small()) {
         let destination = source.destination();
         let (ours, theirs) = (paths(&source), paths(&destination));
         for (path, node) in &ours {
-            let gone = (1..=path.len()).any(|n| source.fate(&ours[&path[..n]]) == Fate::Missing);
+            let gone = (1..=path.len()).any(|n| source.difference(&ours[&path[..n]]) == Difference::Missing);
             let Some(other) = theirs.get(path) else {
                 prop_assert!(gone);
                 continue;
             };
             prop_assert!(!gone);
-            let fate = source.fate(node);
-            prop_assert_eq!(fate, destination.fate(other));
+            let difference = source.difference(node);
+            prop_assert_eq!(difference, destination.difference(other));
             prop_assert_eq!(node.key(), other.key());
             let same = contents(&source, node) == contents(&destination, other);
-            prop_assert_eq!(same, !matches!(fate, Fate::Size | Fate::Content));
-            prop_assert_eq!(node.size() == other.size(), fate != Fate::Size);
-            prop_assert_eq!(node.modified() == other.modified(), matches!(fate, Fate::Same | Fate::Content));
+            prop_assert_eq!(same, !matches!(difference, Difference::Size | Difference::Content));
+            prop_assert_eq!(node.size() == other.size(), difference != Difference::Size);
+            prop_assert_eq!(node.modified() == other.modified(), matches!(difference, Difference::Same | Difference::Content));
         }
         for (path, node) in &theirs {
-            prop_assert_eq!(ours.contains_key(path), destination.fate(node) != Fate::Extra);
+            prop_assert_eq!(ours.contains_key(path), destination.difference(node) != Difference::Extra);
         }
     }
 
@@ -145,16 +145,18 @@ fn fractions_are_met() {
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     for node in source.children(&source.root()) {
         *counts
-            .entry(format!("{:?}", source.fate(&node)))
+            .entry(format!("{:?}", source.difference(&node)))
             .or_default() += 1;
     }
     let files = 102_400.0;
-    let part = |fate: &str| f64::from(counts[fate]) / files;
+    let part = |difference: &str| f64::from(counts[difference]) / files;
     assert!((part("Missing") - 0.05).abs() < 0.003, "{counts:?}");
     let different = part("Size") + part("Content") + part("Modified");
     assert!((different - 0.095).abs() < 0.004, "{counts:?}");
     let extra = destination.children(&destination.root());
-    let extra = extra.filter(|n| destination.fate(n) == Fate::Extra).count() as f64;
+    let extra = extra
+        .filter(|n| destination.difference(n) == Difference::Extra)
+        .count() as f64;
     assert!((extra / files - 0.025).abs() < 0.002, "{extra}");
 }
 

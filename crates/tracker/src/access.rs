@@ -1,7 +1,7 @@
 //! Access lists: which torrents and clients are served, and which torrents are never forwarded.
 
 use crate::config::TrackerConfig;
-use headworks_service::bounded;
+use headworks_service::bounded_file;
 use headworks_service::proxies::Network;
 use headworks_tracker_wire::InfoHash;
 use std::collections::HashSet;
@@ -93,7 +93,7 @@ impl Access {
 const MAX_LIST: u64 = 1 << 30;
 
 fn read(path: &Path) -> Result<Hashes, AccessError> {
-    let text = bounded::read_up_to(path, MAX_LIST).and_then(|bytes| {
+    let text = bounded_file::read_up_to(path, MAX_LIST).and_then(|bytes| {
         let text = String::from_utf8(bytes);
         text.map_err(|_| "not UTF-8".to_owned())
     });

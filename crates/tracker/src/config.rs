@@ -3,7 +3,7 @@
 
 use crate::forwarders::Forwarder;
 use crate::listen::Listen;
-use headworks_service::config::Objection;
+use headworks_service::config::ValidationError;
 use headworks_service::proxies::{ClientHeader, Network};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 headworks_service::section! {
     /// A tracker that answers clients from memory and forwards their announces to other trackers.
-    pub struct TrackerConfig = "tracker", check = objections;
+    pub struct TrackerConfig = "tracker", check = validate;
 
     /// Listening addresses for HTTP: an address, or `:6969` for all addresses of this machine;
     /// empty to turn HTTP off.
@@ -156,11 +156,11 @@ pub enum Overload {
     Serve,
 }
 
-fn objections(config: &TrackerConfig) -> Vec<Objection> {
-    let mut objections = Vec::new();
+fn validate(config: &TrackerConfig) -> Vec<ValidationError> {
+    let mut errors = Vec::new();
     let mut object = |invalid: bool, key, text: &str| {
         if invalid {
-            objections.push(Objection::new(key, text));
+            errors.push(ValidationError::new(key, text));
         }
     };
     object(
@@ -209,5 +209,5 @@ fn objections(config: &TrackerConfig) -> Vec<Objection> {
             object(true, "forwarders", &problem);
         }
     }
-    objections
+    errors
 }

@@ -6,7 +6,7 @@ use crate::announce::AnnounceHandler;
 use crate::clock::Seconds;
 use crate::forwarders::{ForwarderId, ForwarderState, Status};
 use crate::swarms::{AnnounceRecord, ForwarderSchedule, Swarm};
-use headworks_service::config::show_duration;
+use headworks_service::config::format_duration;
 use headworks_service::panel::{Explanation, Fact};
 use headworks_tracker_wire::{InfoHash, PeerId, compact};
 use std::net::SocketAddr;
@@ -192,5 +192,5 @@ fn span(seconds: Seconds) -> String {
 
 /// Formats a duration in whole seconds.
 fn show(duration: Duration) -> String {
-    show_duration(Duration::from_secs(duration.as_secs()))
+    format_duration(Duration::from_secs(duration.as_secs()))
 }

@@ -8,8 +8,8 @@ use crate::stats::{self, Queue};
 use futures_util::future::BoxFuture;
 use headworks_core::TargetState;
 use headworks_service::panel::{
-    Action, Args, Body, Cell, Done, Explanation, Health, Line, LineKind, Paged, Panel, PanelError,
-    Parameter, ParameterKind, Row, Series, Snapshot, Unit, Widget,
+    Action, ActionResult, Args, Body, Cell, Explanation, Health, Line, LineKind, Paged, Panel,
+    PanelError, Parameter, ParameterKind, Row, Series, Snapshot, Unit, Widget,
 };
 use headworks_tracker_wire::{Counts, InfoHash};
 use parking_lot::Mutex;
@@ -112,7 +112,7 @@ impl Panel for TrackerPanel {
         &'a self,
         action: &'a str,
         args: &'a Args,
-    ) -> BoxFuture<'a, Result<Done, PanelError>> {
+    ) -> BoxFuture<'a, Result<ActionResult, PanelError>> {
         let done = self.run(action, args);
         Box::pin(async move { done })
     }
@@ -129,7 +129,7 @@ impl Panel for TrackerPanel {
 }
 
 impl TrackerPanel {
-    fn run(&self, action: &str, args: &Args) -> Result<Done, PanelError> {
+    fn run(&self, action: &str, args: &Args) -> Result<ActionResult, PanelError> {
         let name = args.get("forwarder").and_then(|name| name.as_str());
         let name = name.unwrap_or_default();
         let (active, forwarding) = (self.announces.state.active(), &self.announces.forwarding);
@@ -143,13 +143,13 @@ impl TrackerPanel {
                 let time = seconds.map_or(usual, Duration::from_secs);
                 let until = forwarding.pool().now() + time;
                 forwarding.set_forwarder_state(id, TargetState::Suspended { until });
-                let time = headworks_service::config::show_duration(time);
-                Ok(Done::new(format!("{name} is suspended for {time}")))
+                let time = headworks_service::config::format_duration(time);
+                Ok(ActionResult::new(format!("{name} is suspended for {time}")))
             }
             "enable" => {
                 forwarder.declined.store(false, Ordering::Relaxed);
                 forwarding.set_forwarder_state(id, TargetState::Active);
-                Ok(Done::new(format!("{name} is enabled")))
+                Ok(ActionResult::new(format!("{name} is enabled")))
             }
             other => Err(PanelError::unknown_action(other)),
         }

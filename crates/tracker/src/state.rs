@@ -6,7 +6,7 @@ use crate::config::CountBy;
 use crate::counters::{Counters, Totals};
 use crate::swarms::Swarms;
 use arc_swap::{ArcSwap, Guard};
-use headworks_service::token::Door;
+use headworks_service::authenticator::Authenticator;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,7 +18,7 @@ pub(crate) struct TrackerState {
     /// Fixed at the start, because every swarm keeps its totals in this way.
     pub(crate) count_by: CountBy,
     /// Checks who may see clients' addresses; unset until there is a token.
-    pub(crate) client_auth: OnceLock<Door>,
+    pub(crate) client_auth: OnceLock<Authenticator>,
     pub(crate) clock: Clock,
     pub(crate) swarms: Swarms,
     torrent_count: AtomicUsize,

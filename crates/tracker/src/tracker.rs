@@ -11,13 +11,13 @@ use crate::panel::TrackerPanel;
 use crate::serve::{self, Server};
 use crate::snapshot;
 use crate::state::TrackerState;
+use headworks_service::authenticator::Authenticator;
 use headworks_service::config::Secret;
 use headworks_service::metrics::Collect;
 use headworks_service::outbound::Outbound;
 use headworks_service::panel::{EnginePanel, Panel};
 use headworks_service::reload::Reloader;
 use headworks_service::shutdown::Shutdown;
-use headworks_service::token::Door;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ impl Tracker {
     /// # Errors
     /// When the system has no random numbers.
     pub fn show_clients_to(&self, token: &Secret) -> Result<(), Error> {
-        let auth = Door::new(Some(token))?;
+        let auth = Authenticator::new(Some(token))?;
         let _ = self.announces.state.client_auth.set(auth);
         Ok(())
     }
@@ -148,7 +148,7 @@ impl Tracker {
     /// Applies the configuration at every reload.
     pub fn follow(&self, reloader: &Reloader) {
         let tracker = self.clone();
-        reloader.follow(move |config| {
+        reloader.on_reload(move |config| {
             let forwarders = &tracker.announces.state.active().forwarders;
             let active = ActiveConfig::new(&config.section::<TrackerConfig>(), forwarders);
             let activated = active.and_then(|active| tracker.activate(Arc::new(active)));

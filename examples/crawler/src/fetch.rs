@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Maximum size of a response: a page may never end.
-const LONGEST: u64 = 1 << 20;
+const MAX_RESPONSE: u64 = 1 << 20;
 
 /// The address of a page. Only `http`, and the host includes its port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,7 +45,7 @@ impl fmt::Display for Url {
 
 /// The response of a host.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Response {
     /// The status code.
     pub status: u16,
     /// The requested pause, from `Retry-After`.
@@ -58,20 +58,20 @@ pub struct Answer {
 ///
 /// # Errors
 /// When the host cannot be reached, or the response is not HTTP.
-pub async fn fetch(url: &Url) -> Result<Answer> {
+pub async fn fetch(url: &Url) -> Result<Response> {
     let mut stream = TcpStream::connect(&url.host).await?;
     let Url { host, path } = url;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
-    stream.take(LONGEST).read_to_end(&mut answer).await?;
+    stream.take(MAX_RESPONSE).read_to_end(&mut answer).await?;
     parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| {
-        let what = format!("{host} answered what is not HTTP");
+        let what = format!("the response of {host} is not HTTP");
         Error::new(ErrorKind::InvalidData, what)
     })
 }
 
-fn parse(answer: &str) -> Option<Answer> {
+fn parse(answer: &str) -> Option<Response> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let mut lines = head.lines();
     let status = lines.next()?.strip_prefix("HTTP/1.1 ")?.get(..3)?;
@@ -80,7 +80,7 @@ fn parse(answer: &str) -> Option<Answer> {
         .find(|(name, _)| name.eq_ignore_ascii_case("retry-after"))
         .and_then(|(_, seconds)| seconds.trim().parse().ok())
         .map(Duration::from_secs);
-    Some(Answer {
+    Some(Response {
         status: status.parse().ok()?,
         retry_after,
         body: body.to_owned(),

@@ -34,12 +34,12 @@ pub struct Rules {
     /// Minimum time between the starts of two requests to a host.
     pub delay: Duration,
     /// The pause before the second attempt; it doubles after that.
-    pub pause: Duration,
+    pub retry_pause: Duration,
     /// Maximum attempts per page.
     pub attempts: u32,
     /// Maximum total wait of a page. Without it, a host that always asks for patience would be
     /// waited for forever.
-    pub patience: Duration,
+    pub max_wait: Duration,
     /// Maximum pages per host; some hosts have no last page.
     pub pages_per_host: usize,
     /// Maximum number of links from a seed to a page.
@@ -58,7 +58,7 @@ struct Page {
 
 /// The end of a page. Every job ends in exactly one of these, so counting them tells when the crawl
 /// is over.
-enum Ended {
+enum PageEnd {
     Fetched { depth: u8, links: Vec<Url> },
     GivenUp { page: Page, reason: EndReason },
 }
@@ -66,11 +66,11 @@ enum Ended {
 /// The handler that the workers run. It knows nothing of limits, delays or other pages.
 struct Fetcher {
     /// Unbounded: it holds at most one message per job, and the jobs are bounded.
-    ended: mpsc::UnboundedSender<Ended>,
+    ended: mpsc::UnboundedSender<PageEnd>,
 }
 
 impl Fetcher {
-    fn tell(&self, ended: Ended) {
+    fn send(&self, ended: PageEnd) {
         // The receiver is gone if the crawl was dropped; then nobody needs the message.
         let _ = self.ended.send(ended);
     }
@@ -92,7 +92,7 @@ impl Handler<Page> for Fetcher {
         match (answer.status, answer.retry_after) {
             (200, _) => {
                 let (depth, links) = (page.depth, links(&page.url, &answer.body));
-                self.tell(Ended::Fetched { depth, links });
+                self.send(PageEnd::Fetched { depth, links });
                 Report::done()
             }
             // The host asks for a pause. This page waits that long, which is not a failed attempt,
@@ -114,7 +114,7 @@ impl Handler<Page> for Fetcher {
             payload, reason, ..
         } = notice
         {
-            self.tell(Ended::GivenUp {
+            self.send(PageEnd::GivenUp {
                 page: payload,
                 reason,
             });
@@ -124,7 +124,7 @@ impl Handler<Page> for Fetcher {
 
 /// The result of a crawl.
 #[derive(Debug, Default)]
-pub struct Crawled {
+pub struct CrawlResult {
     /// Pages fetched.
     pub fetched: usize,
     /// Pages given up, with the reason.
@@ -135,7 +135,7 @@ pub struct Crawled {
 ///
 /// # Errors
 /// When the rules result in invalid limits.
-pub async fn crawl(seeds: Vec<Url>, rules: Rules) -> Result<Crawled, ConfigError> {
+pub async fn crawl(seeds: Vec<Url>, rules: Rules) -> Result<CrawlResult, ConfigError> {
     let (sender, mut ended) = mpsc::unbounded_channel();
     let config = Config {
         policy: Policy::Strict,
@@ -143,7 +143,7 @@ pub async fn crawl(seeds: Vec<Url>, rules: Rules) -> Result<Crawled, ConfigError
         // Pages beyond this bound are refused, and reported as given up.
         bound: Bound::Shared(10_000),
         max_waiting: Some(rules.pages_per_host),
-        backoff: Backoff::new(rules.pause, Duration::from_secs(60)),
+        backoff: Backoff::new(rules.retry_pause, Duration::from_secs(60)),
         attempts: rules.attempts,
         ..Config::default()
     };
@@ -157,13 +157,13 @@ pub async fn crawl(seeds: Vec<Url>, rules: Rules) -> Result<Crawled, ConfigError
     {
         frontier.open -= 1;
         match end {
-            Ended::Fetched { depth, links } => {
+            PageEnd::Fetched { depth, links } => {
                 frontier.crawled.fetched += 1;
                 for url in links.into_iter().filter(|_| depth < rules.depth) {
                     frontier.visit(url, depth + 1)?;
                 }
             }
-            Ended::GivenUp { page, reason } => {
+            PageEnd::GivenUp { page, reason } => {
                 let why = format!("{reason}: {}", page.last);
                 frontier.crawled.given_up.push((page.url, why));
             }
@@ -185,7 +185,7 @@ struct Frontier {
     seen: HashSet<Key>,
     /// Jobs that were admitted and have not ended.
     open: usize,
-    crawled: Crawled,
+    crawled: CrawlResult,
 }
 
 impl Frontier {
@@ -200,7 +200,7 @@ impl Frontier {
             seed: KeySeed::new(chance.hash_one(0), chance.hash_one(1)),
             seen: HashSet::new(),
             open: 0,
-            crawled: Crawled::default(),
+            crawled: CrawlResult::default(),
         }
     }
 
@@ -219,7 +219,7 @@ impl Frontier {
             .flow(Flow(host.index() as u64))
             .targets(host)
             .key(key)
-            .expire_at(self.pool.now() + self.rules.patience);
+            .expire_at(self.pool.now() + self.rules.max_wait);
         match self.pool.submit(job) {
             Ok(_ticket) => self.open += 1,
             Err(refused) => {

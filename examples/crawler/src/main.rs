@@ -12,9 +12,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let rules = Rules {
         concurrent: 2,
         delay: Duration::from_millis(100),
-        pause: Duration::from_millis(500),
+        retry_pause: Duration::from_millis(500),
         attempts: 4,
-        patience: Duration::from_secs(60),
+        max_wait: Duration::from_secs(60),
         pages_per_host: 30,
         depth: 9,
     };
@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("given up: {url} ({why})");
     }
     println!(
-        "\nwhat the hosts saw; {} ms between two requests, {} at once were agreed\n",
+        "\nrequests as seen by the hosts (rules: {} ms between requests, {} concurrent)\n",
         rules.delay.as_millis(),
         rules.concurrent
     );
@@ -42,7 +42,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             .windows(2)
             .map(|pair| pair[1].arrived - pair[0].arrived);
         let closest = gaps.min().unwrap_or_default().as_millis();
-        let most = seen.iter().map(|request| request.at_once).max();
+        let most = seen.iter().map(|request| request.concurrent).max();
         let (retries, most) = (seen.len() - paths.len(), most.unwrap_or(0));
         println!(
             "{:<9}{pages:>6}{retries:>9}{closest:>12}{most:>9}",

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 /// The behaviour of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Temper {
+pub enum Behaviour {
     /// Normal.
     Plain,
     /// Slow responses.
@@ -25,12 +25,12 @@ pub enum Temper {
 }
 
 /// All hosts, in the order of their ports.
-pub const HOSTS: [Temper; 5] = [
-    Temper::Plain,
-    Temper::Slow,
-    Temper::Flaky,
-    Temper::Strict,
-    Temper::Endless,
+pub const HOSTS: [Behaviour; 5] = [
+    Behaviour::Plain,
+    Behaviour::Slow,
+    Behaviour::Flaky,
+    Behaviour::Strict,
+    Behaviour::Endless,
 ];
 
 /// Pages of a host with a last page, including the home page.
@@ -50,7 +50,7 @@ pub struct Request {
     /// The status of the response.
     pub status: u16,
     /// Requests in progress at the host on arrival, including this one.
-    pub at_once: u32,
+    pub concurrent: u32,
 }
 
 /// The hosts; they stop on drop.
@@ -138,7 +138,7 @@ async fn answer(host: usize, mut stream: TcpStream, hosts: &[String], log: &Log)
         let same = mine.clone().filter(|request| request.path == path).count();
         ((mine.count(), same), serving[host])
     };
-    if HOSTS[host] == Temper::Slow {
+    if HOSTS[host] == Behaviour::Slow {
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
     let (status, body) = page(host, &path, before, hosts);
@@ -151,7 +151,7 @@ async fn answer(host: usize, mut stream: TcpStream, hosts: &[String], log: &Log)
             arrived,
             answered: Instant::now(),
             status,
-            at_once,
+            concurrent: at_once,
         });
     }
     let wait = if status == 429 {
@@ -168,17 +168,17 @@ async fn answer(host: usize, mut stream: TcpStream, hosts: &[String], log: &Log)
 fn page(host: usize, path: &str, before: (usize, usize), hosts: &[String]) -> (u16, String) {
     let temper = HOSTS[host];
     let number = path.strip_prefix('/').and_then(|path| path.parse().ok());
-    let Some(number) = number.filter(|n| temper == Temper::Endless || *n < PAGES) else {
+    let Some(number) = number.filter(|n| temper == Behaviour::Endless || *n < PAGES) else {
         return (404, String::new());
     };
-    if temper == Temper::Strict && before.0 == 0 {
+    if temper == Behaviour::Strict && before.0 == 0 {
         return (429, String::new());
     }
-    if temper == Temper::Flaky && before.1 == 0 && number * 7 % 10 < 3 {
+    if temper == Behaviour::Flaky && before.1 == 0 && number * 7 % 10 < 3 {
         return (503, String::new());
     }
     let mut links: Vec<String> = match (temper, number) {
-        (Temper::Endless, n) => vec![format!("/{}", 2 * n + 1), format!("/{}", 2 * n + 2)],
+        (Behaviour::Endless, n) => vec![format!("/{}", 2 * n + 1), format!("/{}", 2 * n + 2)],
         (_, 0) => (1..PAGES).map(|n| format!("/{n}")).collect(),
         (_, n) => vec![format!("/{}", n % (PAGES - 1) + 1), "/0".into()],
     };

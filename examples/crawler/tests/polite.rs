@@ -3,7 +3,7 @@
 //! The test uses real sockets and real time, so every assertion is one that no delay between the
 //! crawler and a host can break.
 
-use headworks_example_crawler::site::{HOSTS, PAGES, Request, Site, Temper};
+use headworks_example_crawler::site::{Behaviour, HOSTS, PAGES, Request, Site};
 use headworks_example_crawler::{Rules, crawl};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 const RULES: Rules = Rules {
     concurrent: 2,
     delay: Duration::from_millis(25),
-    pause: Duration::from_millis(40),
+    retry_pause: Duration::from_millis(40),
     attempts: 4,
-    patience: Duration::from_secs(60),
+    max_wait: Duration::from_secs(60),
     pages_per_host: 20,
     depth: 9,
 };
@@ -22,7 +22,7 @@ fn of(log: &[Request], host: usize) -> Vec<&Request> {
     log.iter().filter(|request| request.host == host).collect()
 }
 
-fn place(temper: Temper) -> usize {
+fn index_of(temper: Behaviour) -> usize {
     let place = HOSTS.iter().position(|host| *host == temper);
     place.expect("every temper has a host")
 }
@@ -36,7 +36,7 @@ async fn every_host_is_treated_as_agreed() {
     every_page_was_fetched_once(&log);
     no_host_had_more_at_once_than_agreed(&log);
     no_host_was_asked_faster_than_agreed(&log, start);
-    nothing_was_asked_of_the_strict_host_while_it_wanted_peace(&log);
+    the_strict_host_was_left_alone_during_its_pause(&log);
     dead_links_were_tried_once_and_failures_again(&log);
     let good = log.iter().filter(|request| request.status == 200).count();
     assert_eq!(crawled.fetched, good);
@@ -57,7 +57,7 @@ fn every_page_was_fetched_once(log: &[Request]) {
         }
         let expected = match temper {
             // The dead link uses up one of its pages.
-            Temper::Endless => RULES.pages_per_host - 1,
+            Behaviour::Endless => RULES.pages_per_host - 1,
             _ => PAGES as usize,
         };
         assert_eq!(fetched.len(), expected, "{temper:?}: {fetched:?}");
@@ -69,10 +69,10 @@ fn every_page_was_fetched_once(log: &[Request]) {
 }
 
 fn no_host_had_more_at_once_than_agreed(log: &[Request]) {
-    let most = |host| of(log, host).iter().map(|request| request.at_once).max();
+    let most = |host| of(log, host).iter().map(|request| request.concurrent).max();
     assert!((0..HOSTS.len()).all(|host| most(host) <= Some(RULES.concurrent)));
     // The slow host shows that the crawler uses the permitted concurrency.
-    assert_eq!(most(place(Temper::Slow)), Some(RULES.concurrent));
+    assert_eq!(most(index_of(Behaviour::Slow)), Some(RULES.concurrent));
 }
 
 /// Requests to a host start a delay apart, the first not before a page that links to it was
@@ -103,8 +103,8 @@ fn no_host_was_asked_faster_than_agreed(log: &[Request], start: Instant) {
     }
 }
 
-fn nothing_was_asked_of_the_strict_host_while_it_wanted_peace(log: &[Request]) {
-    let seen = of(log, place(Temper::Strict));
+fn the_strict_host_was_left_alone_during_its_pause(log: &[Request]) {
+    let seen = of(log, index_of(Behaviour::Strict));
     assert_eq!(seen[0].status, 429);
     let peace = seen[1].arrived - seen[0].answered;
     assert!(peace >= Duration::from_secs(1), "{peace:?}");

@@ -10,9 +10,9 @@ use headworks_service::exit::Exit;
 
 use crate::applications::schema;
 use crate::arguments::Common;
-use crate::commands::configures_nothing;
+use crate::commands::reject_config_flags;
 use crate::overrides;
-use crate::report::{UsageError, wrong_configuration};
+use crate::report::{UsageError, print_problems};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -57,7 +57,7 @@ Examples:
 pub(crate) fn run(command: &ConfigCommand, common: &Common) -> Result<Exit> {
     match command {
         ConfigCommand::Init { output } => {
-            configures_nothing(common, "config init")?;
+            reject_config_flags(common, "config init")?;
             init(output.as_deref())
         }
         ConfigCommand::Check { file } => check(file.as_deref(), common),
@@ -74,7 +74,7 @@ fn init(output: Option<&Path>) -> Result<Exit> {
     let file = std::fs::File::create_new(path);
     if matches!(&file, Err(cause) if cause.kind() == std::io::ErrorKind::AlreadyExists) {
         let text = format!(
-            "`{}` exists: remove it first, or name another",
+            "`{}` already exists: remove it, or choose another name",
             path.display()
         );
         return Err(UsageError(text).into());
@@ -90,28 +90,28 @@ fn init(output: Option<&Path>) -> Result<Exit> {
 
 fn check(file: Option<&Path>, common: &Common) -> Result<Exit> {
     if !common.set.is_empty() {
-        let words = "`--set` means nothing to `headworks config check`, which looks at the file alone: \
-                     leave it out, or see the whole with `headworks config show`";
+        let words = "`--set` has no effect on `headworks config check`, which reads only the file: \
+                     remove it, or use `headworks config show`";
         return Err(UsageError(words.into()).into());
     }
     if file.is_some() && common.config.is_some() {
-        let words = "two files to check: give one, as an argument or with `--config`";
+        let words = "two files given: name one, as an argument or with `--config`";
         return Err(UsageError(words.into()).into());
     }
     let sources = overrides::sources(common)?;
     let Some(file) = file.or(sources.path()) else {
-        let words = "there is no configuration file to check: name one, or write one with \
+        let words = "no configuration file found: name one, or write one with \
                      `headworks config init --output headworks.toml`";
         return Err(UsageError(words.into()).into());
     };
     Ok(
-        match schema().load(&overrides::with_keys_defaults(Sources::new().file(file))) {
+        match schema().load(&overrides::with_gateway_defaults(Sources::new().file(file))) {
             Ok(config) => {
                 warn(&config);
                 eprintln!("{}: no problems", file.display());
                 Exit::Done
             }
-            Err(problems) => wrong_configuration(&problems),
+            Err(problems) => print_problems(&problems),
         },
     )
 }
@@ -120,11 +120,11 @@ fn show(common: &Common, json: bool) -> Result<Exit> {
     let config = schema().load(&overrides::sources(common)?)?;
     warn(&config);
     if json {
-        let text = serde_json::to_string_pretty(config.shown())?;
+        let text = serde_json::to_string_pretty(config.values())?;
         return print(&format!("{text}\n"));
     }
     let rows: Vec<_> = config
-        .shown()
+        .values()
         .iter()
         .map(|s| (s.to_string(), s.origin.to_string()))
         .collect();

@@ -78,7 +78,7 @@ pub(crate) fn run(command: &GatewayCommand, common: &Common) -> Result<Exit> {
     let config = schema().load(&sources)?.section::<GatewayConfig>();
     match command {
         GatewayCommand::Key(command) => {
-            let default = || sources.folder().join(GatewayConfig::KEYS_FILE);
+            let default = || sources.directory().join(GatewayConfig::KEYS_FILE);
             let path = config.keys_file.clone().unwrap_or_else(default);
             keys(command, &path, config.scheduler_priority_levels)
         }
@@ -89,12 +89,11 @@ pub(crate) fn run(command: &GatewayCommand, common: &Common) -> Result<Exit> {
             file,
         } => {
             let Some(path) = file.as_deref().or(config.usage_file.as_deref()) else {
-                let words =
-                    "usage is kept in no file: set `gateway.usage_file`, or name one with --file";
+                let words = "no usage file is configured: set `gateway.usage_file`, or name one with --file";
                 return Err(UsageError(words.into()).into());
             };
             if !path.exists() {
-                let words = format!("there is no usage file `{}` yet", path.display());
+                let words = format!("the usage file `{}` does not exist yet", path.display());
                 return Err(UsageError(words).into());
             }
             let rows = UsageStore::open(Some(path))?.rows(*from, *to)?;
@@ -113,7 +112,7 @@ fn keys(command: &KeyCommand, path: &Path, levels: u8) -> Result<Exit> {
         KeyCommand::Add(new) => {
             for class in [new.class, new.max_class].into_iter().flatten() {
                 if class >= levels {
-                    let words = format!("class {class}: the classes are 0 to {}", levels - 1);
+                    let words = format!("invalid class {class}: expected 0 to {}", levels - 1);
                     return Err(UsageError(words).into());
                 }
             }
@@ -132,7 +131,7 @@ fn keys(command: &KeyCommand, path: &Path, levels: u8) -> Result<Exit> {
             file.revoke(id)?;
             file.write(path)?;
             eprintln!(
-                "revoked `{id}`; a running gateway hears of it with `kill -HUP` or POST /admin/reload"
+                "revoked `{id}`; reload a running gateway with `kill -HUP` or POST /admin/reload"
             );
         }
     }

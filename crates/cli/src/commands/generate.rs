@@ -7,17 +7,17 @@ use clap_complete::Shell;
 use headworks_service::exit::Exit;
 
 use crate::arguments::{Arguments, Common};
-use crate::commands::configures_nothing;
+use crate::commands::reject_config_flags;
 use crate::report;
 
 #[derive(Debug, Args)]
 pub(crate) struct GenerateCommand {
     /// The file to generate.
-    what: What,
+    what: Artifact,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum What {
+enum Artifact {
     Bash,
     Elvish,
     Fish,
@@ -28,14 +28,14 @@ enum What {
 }
 
 pub(crate) fn run(command: &GenerateCommand, common: &Common) -> Result<Exit> {
-    configures_nothing(common, "generate")?;
+    reject_config_flags(common, "generate")?;
     let text = match command.what {
-        What::Bash => completions(Shell::Bash),
-        What::Elvish => completions(Shell::Elvish),
-        What::Fish => completions(Shell::Fish),
-        What::Powershell => completions(Shell::PowerShell),
-        What::Zsh => completions(Shell::Zsh),
-        What::Man => manual()?,
+        Artifact::Bash => completions(Shell::Bash),
+        Artifact::Elvish => completions(Shell::Elvish),
+        Artifact::Fish => completions(Shell::Fish),
+        Artifact::Powershell => completions(Shell::PowerShell),
+        Artifact::Zsh => completions(Shell::Zsh),
+        Artifact::Man => manual()?,
     };
     report::data(&String::from_utf8(text)?)?;
     Ok(Exit::Done)

@@ -17,9 +17,9 @@ use crate::arguments::Common;
 use crate::overrides;
 use crate::report::UsageError;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a response.
-const MOST: usize = 64 << 20;
+const MAX_RESPONSE: usize = 64 << 20;
 
 /// A running instance, identified by its admin listener.
 pub(super) struct Instance {
@@ -61,28 +61,30 @@ impl Instance {
     }
 
     async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        let asked = tokio::time::timeout(PATIENCE, self.ask(path)).await;
-        let asked = asked.with_context(|| format!("{} does not answer", self.base))?;
+        let asked = tokio::time::timeout(TIMEOUT, self.fetch(path)).await;
+        let asked = asked.with_context(|| format!("{} did not respond in time", self.base))?;
         Ok(serde_json::from_slice(&asked?)?)
     }
 
-    async fn ask(&self, path: &str) -> Result<Vec<u8>> {
+    async fn fetch(&self, path: &str) -> Result<Vec<u8>> {
         let request = Request::get(format!("{}{path}", self.base))
             .header(AUTHORIZATION, format!("Bearer {}", self.token))
             .body(Empty::new())?;
         let lost = || {
             format!(
-                "nothing answers at {}: is `headworks up` running?",
+                "cannot connect to {}: is `headworks up` running?",
                 self.base
             )
         };
         let answer = self.outbound.send(request).await.with_context(lost)?;
         let status = answer.status();
         if status == StatusCode::UNAUTHORIZED {
-            bail!("the token is wrong: take the address that `headworks up` printed last");
+            bail!("invalid token: use the address that `headworks up` printed last");
         }
-        let body = Limited::new(answer.into_body(), MOST).collect().await;
-        let body = body.map_err(|cause| anyhow::anyhow!("the answer broke off: {cause}"))?;
+        let body = Limited::new(answer.into_body(), MAX_RESPONSE)
+            .collect()
+            .await;
+        let body = body.map_err(|cause| anyhow::anyhow!("the response was cut off: {cause}"))?;
         let body = body.to_bytes().to_vec();
         if !status.is_success() {
             let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -124,7 +126,7 @@ fn configured(
         .or(named.filter(|token| !token.is_empty()))
         .or(config.token.as_ref().map(|token| token.reveal().to_owned()));
     let Some(token) = token else {
-        let text = "no token is known: give the address that `headworks up` printed, or set $HEADWORKS_TOKEN or `admin.token`";
+        let text = "no token given: use the address that `headworks up` printed, or set $HEADWORKS_TOKEN or `admin.token`";
         return Err(UsageError(text.to_owned()).into());
     };
     Ok((

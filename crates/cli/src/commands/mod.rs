@@ -3,10 +3,10 @@
 pub(crate) mod config;
 pub(crate) mod gateway;
 pub(crate) mod generate;
-mod greeting;
 mod instance;
 pub(crate) mod migrate;
 pub(crate) mod sim;
+mod startup_message;
 pub(crate) mod top;
 pub(crate) mod tracker;
 pub(crate) mod up;
@@ -15,7 +15,7 @@ use crate::arguments::Common;
 use crate::report::UsageError;
 
 /// Rejects configuration flags that `command` would ignore: silence would mislead the user.
-fn configures_nothing(common: &Common, command: &str) -> Result<(), UsageError> {
+fn reject_config_flags(common: &Common, command: &str) -> Result<(), UsageError> {
     let given = match common {
         Common {
             config: Some(_), ..
@@ -24,6 +24,6 @@ fn configures_nothing(common: &Common, command: &str) -> Result<(), UsageError> 
         _ => return Ok(()),
     };
     Err(UsageError(format!(
-        "`{given}` means nothing to `headworks {command}`, which reads no configuration: leave it out"
+        "`{given}` has no effect on `headworks {command}`, which reads no configuration: remove it"
     )))
 }

@@ -1,6 +1,6 @@
 //! `headworks sim`: simulates a policy before it is used.
 
-mod page;
+mod output_file;
 mod progress;
 
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use headworks_service::exit::Exit;
 use headworks_sim::{Report, Scenario, SimError, Trial, shipped_names};
 
 use crate::arguments::Common;
-use crate::commands::configures_nothing;
+use crate::commands::reject_config_flags;
 use crate::report::{UsageError, data};
-use page::Page;
-use progress::Line;
+use output_file::OutputFile;
+use progress::ProgressLine;
 
 /// Arguments of `headworks sim`.
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ pub(crate) struct SimCommand {
 }
 
 pub(crate) fn run(command: &SimCommand, common: &Common) -> anyhow::Result<Exit> {
-    configures_nothing(common, "sim")?;
+    reject_config_flags(common, "sim")?;
     if command.list {
         for name in shipped_names() {
             let scenario = Scenario::shipped(name).context("a shipped scenario")?;
@@ -55,10 +55,10 @@ pub(crate) fn run(command: &SimCommand, common: &Common) -> anyhow::Result<Exit>
     }
     let scenario = scenario(command)?;
     if let Some(page) = &command.html {
-        is_no_input(page, command)?;
+        reject_input_as_output(page, command)?;
     }
     // Opened before the run, which may take minutes.
-    let page = command.html.as_deref().map(Page::open).transpose()?;
+    let page = command.html.as_deref().map(OutputFile::open).transpose()?;
     let report = report(command, &scenario)?;
     if let Some(page) = page {
         page.write(&report.to_html())?;
@@ -76,7 +76,7 @@ pub(crate) fn run(command: &SimCommand, common: &Common) -> anyhow::Result<Exit>
 }
 
 /// Rejects an output page that would overwrite an input.
-fn is_no_input(page: &Path, command: &SimCommand) -> Result<(), UsageError> {
+fn reject_input_as_output(page: &Path, command: &SimCommand) -> Result<(), UsageError> {
     let Ok(real) = page.canonicalize() else {
         return Ok(());
     };
@@ -85,9 +85,9 @@ fn is_no_input(page: &Path, command: &SimCommand) -> Result<(), UsageError> {
     let is_input = |input: &Path| input.canonicalize().is_ok_and(|input| input == real);
     if !real.is_file() || inputs.into_iter().any(is_input) {
         let why = if real.is_file() {
-            "it is what is simulated"
+            "it is an input of the simulation"
         } else {
-            "it is no regular file"
+            "not a regular file"
         };
         let words = format!(
             "`{}` cannot be written: {why}; name another file with --html",
@@ -115,18 +115,18 @@ fn scenario(command: &SimCommand) -> anyhow::Result<Scenario> {
         }
     };
     Ok(match command.max_steps {
-        Some(steps) => scenario.at_most(steps),
+        Some(steps) => scenario.with_max_steps(steps),
         None => scenario,
     })
 }
 
 fn report(command: &SimCommand, scenario: &Scenario) -> anyhow::Result<Report> {
-    let mut line = Line::on_a_terminal(scenario.name());
+    let mut line = ProgressLine::on_a_terminal(scenario.name());
     let mut watch = |progress| line.show(progress);
     let seed = command.seed.unwrap_or(scenario.seed());
-    let mut trial = Trial::new(scenario, seed).watched(&mut watch);
+    let mut trial = Trial::new(scenario, seed).on_progress(&mut watch);
     if let Some(trace) = &command.trace {
-        trial = trial.replaying_file(trace).map_err(UsageError::from)?;
+        trial = trial.with_trace_file(trace).map_err(UsageError::from)?;
     }
     let report = trial.run();
     line.clear();

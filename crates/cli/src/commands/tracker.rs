@@ -79,8 +79,9 @@ pub(crate) fn run(command: &TrackerCommand, common: &Common) -> Result<Exit> {
             let is_hash =
                 matches!(digits, 40 | 64) && torrent.bytes().all(|b| b.is_ascii_hexdigit());
             if !is_hash {
-                let words =
-                    format!("`{torrent}` is no torrent: write its 40 (or 64) hexadecimal digits");
+                let words = format!(
+                    "invalid info hash `{torrent}`: expected 40 (or 64) hexadecimal digits"
+                );
                 return Err(UsageError(words).into());
             }
             let instance = Instance::find(at.as_deref(), &common)?;

@@ -13,14 +13,14 @@ use headworks_service::shutdown::{Shutdown, ShutdownConfig};
 use crate::applications::{APPLICATIONS, Application, schema};
 use crate::arguments::Common;
 use crate::commands::config::warn;
-use crate::commands::greeting::Greeting;
+use crate::commands::startup_message::StartupMessage;
 use crate::overrides;
 
 /// Arguments of this command only. Every key of every section is also a flag.
 #[derive(Debug, Args)]
 pub(crate) struct UpCommand {
-    /// Ends if any application does not start. Without it, the others run, and the first lines say
-    /// what does not and why.
+    /// Fail if any application does not start. By default the others keep running, and the startup
+    /// message names the failure.
     #[arg(long)]
     strict: bool,
 }
@@ -41,8 +41,14 @@ pub(crate) fn run(common: &Common, applications: &[Application], strict: bool) -
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let mut greeting = Greeting::new(file);
-    let exit = runtime.block_on(serve(&reloader, log, applications, strict, &mut greeting));
+    let mut startup_message = StartupMessage::new(file);
+    let exit = runtime.block_on(serve(
+        &reloader,
+        log,
+        applications,
+        strict,
+        &mut startup_message,
+    ));
     // Tasks that did not stop in time are abandoned, so that the process can exit.
     runtime.shutdown_background();
     exit
@@ -53,11 +59,11 @@ async fn serve(
     log: LogHandle,
     applications: &[Application],
     strict: bool,
-    greeting: &mut Greeting,
+    startup_message: &mut StartupMessage,
 ) -> Result<Exit> {
     let shutdown = Shutdown::new();
     shutdown.on_signals()?;
-    reloader.on_hangup(&shutdown)?;
+    reloader.reload_on_sighup(&shutdown)?;
     follow_log_level(reloader, &shutdown, log);
 
     let config = reloader.current().section::<AdminConfig>();
@@ -66,31 +72,31 @@ async fn serve(
     for application in applications {
         match (application.start)(reloader, &shutdown) {
             Ok(started) => {
-                greeting.started(application.name, &started);
-                admin = (started.show)(admin);
+                startup_message.started(application.name, &started);
+                admin = (started.attach)(admin);
             }
             Err(error) if strict => {
                 return Err(error.context(format!("{} did not start", application.name)));
             }
             Err(error) => {
-                greeting.failed(application.name, &error);
+                startup_message.failed(application.name, &error);
                 failed = Some(error);
             }
         }
     }
-    if let Some(error) = failed.filter(|_| greeting.runs_nothing()) {
+    if let Some(error) = failed.filter(|_| startup_message.nothing_started()) {
         return Err(error.context("no application started"));
     }
     let listening = Console::mount(admin, &shutdown).bind().await?;
     // After every bind: ports below 1024 need root.
-    privileges::give_up(&reloader.current().section::<ProcessConfig>())?;
-    greeting.tell(&listening);
+    privileges::drop_privileges(&reloader.current().section::<ProcessConfig>())?;
+    startup_message.print(&listening);
     listening.serve(&shutdown);
 
     shutdown.requested().await;
     let grace = reloader.current().section::<ShutdownConfig>().grace;
     let end = shutdown.drain(grace).await;
-    if end.left.is_empty() && !end.forced {
+    if end.unfinished.is_empty() && !end.forced {
         tracing::info!("stopped");
         return Ok(Exit::Done);
     }
@@ -104,7 +110,7 @@ fn follow_log_level(reloader: &Reloader, shutdown: &Shutdown, log: LogHandle) {
         while let Some(Ok(())) = stop.run_until_cancelled(configs.changed()).await {
             let config = configs.borrow_and_update().section::<LogConfig>();
             if let Err(error) = log.apply(&config) {
-                tracing::error!(%error, "the log level stays");
+                tracing::error!(%error, "log level not changed");
             }
         }
     });

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use headworks_core::MAX_CLASSES;
-use headworks_service::config::{Objection, Secret};
+use headworks_service::config::{Secret, ValidationError};
 
 use super::{GatewayConfig, KeySettings, Kind, UpstreamSettings};
 use crate::time_rules::TimeRule;
 use crate::upstream::Address;
 
-pub(super) fn check(config: &GatewayConfig) -> Vec<Objection> {
+pub(super) fn check(config: &GatewayConfig) -> Vec<ValidationError> {
     let mut found = Vec::new();
     levels(config, &mut found);
     rates(config, &mut found);
@@ -20,9 +20,9 @@ pub(super) fn check(config: &GatewayConfig) -> Vec<Objection> {
     found
 }
 
-fn levels(config: &GatewayConfig, found: &mut Vec<Objection>) {
+fn levels(config: &GatewayConfig, found: &mut Vec<ValidationError>) {
     let levels = config.scheduler_priority_levels;
-    let mut object = |key, text: String| found.push(Objection::new(key, text));
+    let mut object = |key, text: String| found.push(ValidationError::new(key, text));
     if levels == 0 || usize::from(levels) > MAX_CLASSES {
         let text = format!("{levels} classes: expected 1 to {MAX_CLASSES}");
         return object("scheduler_priority_levels", text);
@@ -49,14 +49,14 @@ fn levels(config: &GatewayConfig, found: &mut Vec<Objection>) {
     }
 }
 
-fn rates(config: &GatewayConfig, found: &mut Vec<Objection>) {
+fn rates(config: &GatewayConfig, found: &mut Vec<ValidationError>) {
     if config.scheduler_max_queue_depth == 0 {
         let text = "must be at least 1; set `scheduler_enabled = false` to disable queueing";
-        found.push(Objection::new("scheduler_max_queue_depth", text));
+        found.push(ValidationError::new("scheduler_max_queue_depth", text));
     }
     if config.scheduler_max_concurrent == 0 {
         let text = "must be at least 1";
-        found.push(Objection::new("scheduler_max_concurrent", text));
+        found.push(ValidationError::new("scheduler_max_concurrent", text));
     }
     for (key, rate) in [
         ("scheduler_max_rps", config.scheduler_max_rps),
@@ -66,29 +66,32 @@ fn rates(config: &GatewayConfig, found: &mut Vec<Objection>) {
         ),
     ] {
         if !rate.is_finite() || rate < 0.0 {
-            found.push(Objection::new(
+            found.push(ValidationError::new(
                 key,
                 "expected a positive number, or 0 for no limit",
             ));
         }
     }
     if config.max_connections == 0 {
-        found.push(Objection::new("max_connections", "must be at least 1"));
+        found.push(ValidationError::new(
+            "max_connections",
+            "must be at least 1",
+        ));
     }
     for tenant in &config.tenant {
         if tenant.name.is_empty() {
-            found.push(Objection::new("tenant", "a tenant without `name`"));
+            found.push(ValidationError::new("tenant", "a tenant without `name`"));
         }
         if tenant.weight == Some(0) || tenant.max_concurrent == Some(0) {
             let text = format!(
                 "{}: weight and max_concurrent must be at least 1",
                 tenant.name
             );
-            found.push(Objection::new("tenant", text));
+            found.push(ValidationError::new("tenant", text));
         }
         if let Err(text) = check_rates([tenant.max_rps, tenant.max_tokens_per_sec]) {
             let text = format!("{}: {text}", tenant.name);
-            found.push(Objection::new("tenant", text));
+            found.push(ValidationError::new("tenant", text));
         }
     }
 }
@@ -102,14 +105,14 @@ pub(crate) fn check_rates(rates: [Option<f64>; 2]) -> Result<(), String> {
     }
 }
 
-fn keys(config: &GatewayConfig, found: &mut Vec<Objection>) {
+fn keys(config: &GatewayConfig, found: &mut Vec<ValidationError>) {
     if config.open && !is_loopback(config.listen) {
         let text = format!(
             "everybody who can reach {} could use the upstreams: listen on 127.0.0.1, or remove `open` and create a key \
              with `headworks gateway key add --tenant NAME`",
             config.listen
         );
-        found.push(Objection::new("open", text));
+        found.push(ValidationError::new("open", text));
     }
     for key in &config.key {
         if let Err(text) = check_key(key, config.scheduler_priority_levels) {
@@ -118,7 +121,7 @@ fn keys(config: &GatewayConfig, found: &mut Vec<Objection>) {
             } else {
                 &key.id
             };
-            found.push(Objection::new("key", format!("`{name}`: {text}")));
+            found.push(ValidationError::new("key", format!("`{name}`: {text}")));
         }
     }
 }
@@ -157,19 +160,22 @@ pub(crate) fn check_key(key: &KeySettings, levels: u8) -> Result<(), String> {
     Ok(())
 }
 
-fn upstreams(config: &GatewayConfig, found: &mut Vec<Objection>) {
+fn upstreams(config: &GatewayConfig, found: &mut Vec<ValidationError>) {
     let mut names = BTreeSet::new();
     for upstream in &config.upstream {
         let name = &upstream.name;
         if name.is_empty() {
-            found.push(Objection::new("upstream", "an upstream without `name`"));
+            found.push(ValidationError::new(
+                "upstream",
+                "an upstream without `name`",
+            ));
         } else if !names.insert(name) {
             let text = format!("duplicate name `{name}`: give each upstream its own name");
-            found.push(Objection::new("upstream", text));
+            found.push(ValidationError::new("upstream", text));
         }
         for part in upstream.scheduler_targets() {
             if let Err(text) = check_upstream(&part) {
-                found.push(Objection::new(
+                found.push(ValidationError::new(
                     "upstream",
                     format!("`{}`: {text}", part.name),
                 ));
@@ -177,7 +183,7 @@ fn upstreams(config: &GatewayConfig, found: &mut Vec<Objection>) {
         }
         if upstream.limit.iter().any(|limit| limit.models.is_empty()) {
             let text = format!("`{name}`: a `limit` without `models`");
-            found.push(Objection::new("upstream", text));
+            found.push(ValidationError::new("upstream", text));
         }
     }
 }
@@ -222,13 +228,13 @@ fn check_upstream(upstream: &UpstreamSettings) -> Result<(), String> {
     }
 }
 
-fn times(config: &GatewayConfig, found: &mut Vec<Objection>) {
+fn times(config: &GatewayConfig, found: &mut Vec<ValidationError>) {
     if let Err(error) = jiff::tz::TimeZone::get(&config.time_zone) {
-        found.push(Objection::new("time_zone", error.to_string()));
+        found.push(ValidationError::new("time_zone", error.to_string()));
     }
     for settings in &config.rule {
         if let Err(text) = TimeRule::new(settings, config) {
-            found.push(Objection::new(
+            found.push(ValidationError::new(
                 "rule",
                 format!("`{}`: {text}", settings.name),
             ));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use headworks_core::Class;
-use headworks_service::config::{show_duration, show_size};
+use headworks_service::config::{format_duration, format_size};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use jiff::Timestamp;
 
@@ -137,7 +137,7 @@ pub(crate) async fn body(active: &ActiveConfig, body: impl Upload) -> Result<Byt
             ))
         }
         Err(_) => {
-            let message = format!("the body did not arrive within {}", show_duration(time));
+            let message = format!("the body did not arrive within {}", format_duration(time));
             Err(Problem::new(
                 StatusCode::REQUEST_TIMEOUT,
                 "body_timeout",
@@ -150,7 +150,7 @@ pub(crate) async fn body(active: &ActiveConfig, body: impl Upload) -> Result<Byt
 fn too_large(most: u64) -> Problem {
     let message = format!(
         "the body is larger than {}: send less, or raise `gateway.max_body`",
-        show_size(most)
+        format_size(most)
     );
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message).never()
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use headworks_service::config::show_duration;
+use headworks_service::config::format_duration;
 use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
@@ -222,21 +222,21 @@ impl RelayState {
         if self.awaited == AwaitedSide::Client && waited > limits.client {
             let message = format!(
                 "the client did not read the response for {}",
-                show_duration(limits.client)
+                format_duration(limits.client)
             );
             return Some((End::Unread, timeout("client_not_reading", message)));
         }
         if self.awaited == AwaitedSide::Upstream && waited > limits.idle {
             let message = format!(
                 "the upstream sent nothing for {}",
-                show_duration(limits.idle)
+                format_duration(limits.idle)
             );
             return Some((End::Silent, timeout("upstream_silent", message)));
         }
         let message = || {
             format!(
                 "the response took longer than {}",
-                show_duration(limits.whole)
+                format_duration(limits.whole)
             )
         };
         (now > self.end_by).then(|| (End::TooLong, timeout("request_timeout", message())))

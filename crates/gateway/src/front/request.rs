@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use headworks_core::{Class, Cost, Job, Key, Reason, TargetId, TargetState, View};
 use headworks_pool::{Acquire, Denied, EndReason, Permit};
-use headworks_service::config::show_duration;
+use headworks_service::config::format_duration;
 use http::{Response, StatusCode};
 use jiff::Timestamp;
 use smallvec::SmallVec;
@@ -210,7 +210,7 @@ impl ScheduledRequest {
         let message = format!(
             "all upstreams for `{}` are suspended for another {}, longer than this request can wait",
             self.summary.model,
-            show_duration(Duration::from_secs(until.as_secs() + 1))
+            format_duration(Duration::from_secs(until.as_secs() + 1))
         );
         let status = StatusCode::SERVICE_UNAVAILABLE;
         Problem::new(status, "upstreams_suspended", message).retry_in(until)

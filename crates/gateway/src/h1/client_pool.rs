@@ -41,7 +41,7 @@ impl ClientPool {
     /// Creates an empty pool, with its own pool in the HTTP client.
     pub(crate) fn new(outbound: &Outbound) -> Arc<ClientPool> {
         Arc::new(ClientPool {
-            outbound: outbound.apart(),
+            outbound: outbound.with_own_pool(),
             hosts: Mutex::default(),
         })
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use headworks_service::config::show_duration;
+use headworks_service::config::format_duration;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::Full;
 
@@ -67,7 +67,7 @@ impl std::fmt::Display for CallError {
         match self {
             CallError::Connect(cause) => write!(f, "cannot be reached: {cause}"),
             CallError::Timeout(time) => {
-                write!(f, "did not respond within {}", show_duration(*time))
+                write!(f, "did not respond within {}", format_duration(*time))
             }
             CallError::Broken(cause) => write!(f, "broke off before its response: {cause}"),
         }

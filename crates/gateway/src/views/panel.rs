@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use headworks_core::{Cost, TargetState, Time};
 use headworks_service::panel::{
-    Action, Args, Body, Change, Done, Explanation, Health, Panel, PanelError, Parameter, Snapshot,
-    WhatIf, Widget,
+    Action, ActionResult, Args, Body, Change, Explanation, Health, Panel, PanelError, Parameter,
+    Prediction, Snapshot, Widget,
 };
 use jiff::Timestamp;
 
@@ -91,7 +91,7 @@ impl Panel for GatewayPanel {
         &'a self,
         action: &'a str,
         args: &'a Args,
-    ) -> BoxFuture<'a, Result<Done, PanelError>> {
+    ) -> BoxFuture<'a, Result<ActionResult, PanelError>> {
         Box::pin(async move {
             match action {
                 CHANGE => self.change(args),
@@ -104,7 +104,10 @@ impl Panel for GatewayPanel {
         })
     }
 
-    fn what_if<'a>(&'a self, changes: &'a [Change]) -> BoxFuture<'a, Result<WhatIf, PanelError>> {
+    fn what_if<'a>(
+        &'a self,
+        changes: &'a [Change],
+    ) -> BoxFuture<'a, Result<Prediction, PanelError>> {
         Box::pin(async move {
             let mut overrides = self.0.overrides();
             let now = self.0.scheduler_config(&overrides);
@@ -144,7 +147,7 @@ fn health(view: &headworks_core::View) -> Health {
 }
 
 impl GatewayPanel {
-    fn change(&self, args: &Args) -> Result<Done, PanelError> {
+    fn change(&self, args: &Args) -> Result<ActionResult, PanelError> {
         let mut overrides = self.0.overrides();
         for (key, value) in args.iter().filter(|(_, value)| !value.is_null()) {
             overrides.change(self.0.active.load().levels(), key, value)?;
@@ -155,10 +158,14 @@ impl GatewayPanel {
         self.apply_overrides(overrides, "applied until the next reload or restart")
     }
 
-    fn apply_overrides(&self, overrides: Overrides, message: &str) -> Result<Done, PanelError> {
+    fn apply_overrides(
+        &self,
+        overrides: Overrides,
+        message: &str,
+    ) -> Result<ActionResult, PanelError> {
         let failed = |cause: headworks_core::ConfigError| PanelError::Failed(cause.to_string());
         self.0.apply_overrides(overrides).map_err(failed)?;
-        Ok(Done::new(message))
+        Ok(ActionResult::new(message))
     }
 
     /// Requests of the last minutes, in the order of their arrival.

@@ -38,8 +38,9 @@ async fn get_explanation(
     let (entry, explanation) = (shared.history.find(&id), explain::explain(&shared, &id));
     let (Some(entry), Some(explanation)) = (entry, explanation) else {
         let problem = HttpProblem::new(StatusCode::NOT_FOUND, format!("unknown request `{id}`"));
-        return Err(problem
-            .or("use an id from `x-headworks-request-id`; only the last 4096 requests are kept"));
+        return Err(problem.remedy(
+            "use an id from `x-headworks-request-id`; only the last 4096 requests are kept",
+        ));
     };
     Ok(Json(
         json!({ "explanation": explanation, "request": entry }),
@@ -68,7 +69,7 @@ async fn usage(
         Some(other) => {
             let problem =
                 HttpProblem::new(StatusCode::BAD_REQUEST, format!("unknown format `{other}`"));
-            Err(problem.or("use json or csv"))
+            Err(problem.remedy("use json or csv"))
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use headworks_core::{
     Class, Config, ConfigError, Core, Cost, Event, Flow, Job, Lease, Outcome, Time, Verdict,
 };
-use headworks_service::panel::{Comparison, Unit, WhatIf};
+use headworks_service::panel::{Comparison, Prediction, Unit};
 
 /// How far back the comparison reaches.
 pub(super) const SPAN: Duration = Duration::from_secs(600);
@@ -58,7 +58,7 @@ pub(super) fn compare(
     arrivals: &[ReplayedRequest],
     now: &Config,
     then: &Config,
-) -> Result<WhatIf, ConfigError> {
+) -> Result<Prediction, ConfigError> {
     let (before, after) = (replay(arrivals, now)?, replay(arrivals, then)?);
     let all = |results: &[ClassResult]| {
         results
@@ -101,7 +101,7 @@ pub(super) fn compare(
             some.len()
         ),
     };
-    Ok(WhatIf { summary, compared })
+    Ok(Prediction { summary, compared })
 }
 
 /// Replays the requests. All upstreams count as one: which upstream served a request says little

@@ -186,7 +186,7 @@ async fn secrets_are_sent_to_the_upstream_and_never_shown() {
     let config = schema
         .load(&sources)
         .unwrap_or_else(|told| panic!("{told}"));
-    let shown: Vec<_> = config.shown().iter().map(ToString::to_string).collect();
+    let shown: Vec<_> = config.values().iter().map(ToString::to_string).collect();
     let told = format!(
         "{}\n{:?}",
         shown.join("\n"),

@@ -287,7 +287,7 @@ async fn shutdown_waits_for_responses_and_not_for_idle_connections() {
         read_to_end(&mut silent)
     );
     assert_eq!(nothing, "");
-    assert!(drained.left.is_empty(), "{:?}", drained.left);
+    assert!(drained.unfinished.is_empty(), "{:?}", drained.unfinished);
     assert_eq!((statuses(&answer), rest.as_str()), (vec!["200"], ""));
     assert!(answer.contains("connection: close"), "{answer}");
 }

@@ -416,5 +416,5 @@ async fn shutdown_rejects_queued_requests_and_finishes_running_ones() {
     );
     assert_eq!(first.await.unwrap().status, 200);
     released.recv().await;
-    assert!(drained.await.unwrap().left.is_empty());
+    assert!(drained.await.unwrap().unfinished.is_empty());
 }

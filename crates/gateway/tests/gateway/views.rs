@@ -218,7 +218,7 @@ async fn requests_that_end_during_shutdown_are_booked() {
     let answer = tokio::spawn(async move { client.post(CHAT, &[], &chat(10, false)).await.status });
     until("it runs", || upstream.now() == 1).await;
     let drained = running.shutdown.drain(Duration::from_secs(20)).await;
-    assert!(drained.left.is_empty(), "{drained:?}");
+    assert!(drained.unfinished.is_empty(), "{drained:?}");
     assert_eq!(answer.await.unwrap(), 200);
     let store = headworks_gateway::UsageStore::open(Some(&file)).unwrap();
     assert_eq!(store.rows(0, u32::MAX).unwrap()[0].output_tokens, 9);

@@ -4,7 +4,7 @@ use crate::copy::CopyOptions;
 use crate::error::{Error, Result};
 use crate::filter::Filters;
 use crate::job::{Job, Settings};
-use headworks_service::panel::{Done, PanelError};
+use headworks_service::panel::{ActionResult, PanelError};
 use headworks_service::shutdown::Shutdown;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -39,7 +39,10 @@ impl Demos {
     }
 
     /// Starts a synthetic migration under `shutdown`, which drains it.
-    pub(super) async fn start(&self, shutdown: &Shutdown) -> std::result::Result<Done, PanelError> {
+    pub(super) async fn start(
+        &self,
+        shutdown: &Shutdown,
+    ) -> std::result::Result<ActionResult, PanelError> {
         let number = {
             let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
             let running = started
@@ -75,7 +78,7 @@ impl Demos {
             }
         });
         let message = format!("copying {source} to {}", destination.display());
-        Ok(Done::new(message))
+        Ok(ActionResult::new(message))
     }
 
     fn state(&self, number: usize) -> PathBuf {

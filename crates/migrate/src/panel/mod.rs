@@ -18,7 +18,7 @@ use crate::queries::StateReader;
 use browse::BrowseCursor;
 use futures_util::future::BoxFuture;
 use headworks_service::panel::{
-    Action, Args, Cursor, Done, Explanation, Fact, Page, Panel, PanelError, Parameter,
+    Action, ActionResult, Args, Cursor, Explanation, Fact, Page, Panel, PanelError, Parameter,
     ParameterKind, Snapshot,
 };
 use headworks_service::shutdown::Shutdown;
@@ -160,7 +160,7 @@ impl Panel for MigratePanel {
         &'a self,
         action: &'a str,
         args: &'a Args,
-    ) -> BoxFuture<'a, std::result::Result<Done, PanelError>> {
+    ) -> BoxFuture<'a, std::result::Result<ActionResult, PanelError>> {
         Box::pin(async move {
             if action == "start-synthetic" {
                 return self.0.demos.start(&self.0.shutdown).await;
@@ -170,8 +170,10 @@ impl Panel for MigratePanel {
             let state = self.0.path(&job)?;
             let send = move || send_request(&state, &request).map_err(|error| refused(&error));
             match tokio::task::spawn_blocking(send).await {
-                Ok(Ok(None)) => Ok(Done::new("done")),
-                Ok(Ok(Some(holder))) => Ok(Done::new(format!("handed to the runner: {holder}"))),
+                Ok(Ok(None)) => Ok(ActionResult::new("done")),
+                Ok(Ok(Some(holder))) => {
+                    Ok(ActionResult::new(format!("handed to the runner: {holder}")))
+                }
                 Ok(Err(error)) => Err(error),
                 Err(_) => Err(PanelError::Failed("the request was interrupted".into())),
             }

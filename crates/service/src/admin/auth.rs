@@ -21,17 +21,17 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use super::Shared;
 use super::problem::HttpProblem;
-use crate::token::{Answer, Credential, SESSION_COOKIE};
+use crate::authenticator::{AuthOutcome, Credential, SESSION_COOKIE, is_token_parameter};
 
 /// Header required of every state-changing request that is authenticated by cookie.
-const INTENT: HeaderName = HeaderName::from_static("x-headworks");
+const CSRF_HEADER: HeaderName = HeaderName::from_static("x-headworks");
 
 /// Fetch metadata header in which a browser states whether the request comes from the same origin.
 /// No page can set it.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Default content security policy: a response that sets none of its own may load and run nothing.
-const NOTHING: &str =
+const DEFAULT_CSP: &str =
     "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 /// Address of the client, as far as the trusted proxies report it.
@@ -39,7 +39,7 @@ const NOTHING: &str =
 pub(super) struct Client(pub(super) IpAddr);
 
 /// Middleware that passes a request on only if it is authenticated.
-pub(super) async fn guard(
+pub(super) async fn authenticate(
     State(shared): State<Arc<Shared>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     mut request: Request,
@@ -47,10 +47,10 @@ pub(super) async fn guard(
 ) -> Response {
     let client = shared.trusted.client(peer.ip(), request.headers());
     request.extensions_mut().insert(Client(client));
-    match admit(&shared, client, &request) {
-        Admission::Through => next.run(request).await,
-        Admission::FirstVisit => welcome(shared.door.session(), request.uri()),
-        Admission::Refused(refusal) => {
+    match check_request(&shared, client, &request) {
+        Admission::Authenticated => next.run(request).await,
+        Admission::NeedsCookie => set_session_cookie(shared.authenticator.session(), request.uri()),
+        Admission::Denied(refusal) => {
             shared.counters.refused.fetch_add(1, Ordering::Relaxed);
             refusal
         }
@@ -58,59 +58,64 @@ pub(super) async fn guard(
 }
 
 enum Admission {
-    Through,
+    Authenticated,
     /// A browser that presented the token in the address and needs its session cookie.
-    FirstVisit,
-    Refused(Response),
+    NeedsCookie,
+    Denied(Response),
 }
 
-fn admit(shared: &Shared, client: IpAddr, request: &Request) -> Admission {
-    let Some(credential) = Credential::of(request.headers(), request.uri()) else {
-        return Admission::Refused(unauthorized(request, "a token is needed"));
+fn check_request(shared: &Shared, client: IpAddr, request: &Request) -> Admission {
+    let Some(credential) = Credential::from_request(request.headers(), request.uri()) else {
+        return Admission::Denied(unauthorized(
+            request,
+            "authentication required: a token is missing",
+        ));
     };
     // The limiter never rejects the right token, so its owner is not locked out by guesses from the
     // same address. See docs/adr/0003.
     let now = Instant::now();
     let answer = match &credential {
-        Credential::Bearer(token) | Credential::Address(token) => {
-            shared.door.knock(now, client, token)
+        Credential::Bearer(token) | Credential::Query(token) => {
+            shared.authenticator.check(now, client, token)
         }
-        Credential::Cookie(session) => shared.door.knock_with_session(now, client, session),
+        Credential::Cookie(session) => shared.authenticator.check_session(now, client, session),
     };
     match (answer, credential) {
-        (Answer::Wrong, _) => {
-            tracing::warn!(%client, path = request.uri().path(), "wrong admin token");
-            Admission::Refused(unauthorized(request, "the token is wrong"))
+        (AuthOutcome::Rejected, _) => {
+            tracing::warn!(%client, path = request.uri().path(), "admin request rejected: invalid token");
+            Admission::Denied(unauthorized(request, "invalid token"))
         }
-        (Answer::Wait(time), _) => Admission::Refused(too_many(time)),
-        (Answer::Welcome, Credential::Address(_)) if request.method() == Method::GET => {
-            Admission::FirstVisit
+        (AuthOutcome::RateLimited(time), _) => Admission::Denied(rate_limited(time)),
+        (AuthOutcome::Accepted, Credential::Query(_)) if request.method() == Method::GET => {
+            Admission::NeedsCookie
         }
         // Pages on other ports of this host are same-site and send the cookie too. The custom
         // header and `Sec-Fetch-Site` prove that our own page sent this one (CSRF).
-        (Answer::Welcome, Credential::Cookie(_)) if changes(request) && !intended(request) => {
-            Admission::Refused(unintended())
+        (AuthOutcome::Accepted, Credential::Cookie(_))
+            if is_state_changing(request) && !has_csrf_header(request) =>
+        {
+            Admission::Denied(missing_csrf_header())
         }
-        (Answer::Welcome, _) => Admission::Through,
+        (AuthOutcome::Accepted, _) => Admission::Authenticated,
     }
 }
 
-fn intended(request: &Request) -> bool {
+fn has_csrf_header(request: &Request) -> bool {
     let site = request.headers().get(&FETCH_SITE);
     // Programs and old browsers send no `Sec-Fetch-Site`; the custom header alone decides then.
     let elsewhere = site.is_some_and(|site| site != "same-origin");
-    request.headers().contains_key(&INTENT) && !elsewhere
+    request.headers().contains_key(&CSRF_HEADER) && !elsewhere
 }
 
-fn changes(request: &Request) -> bool {
+fn is_state_changing(request: &Request) -> bool {
     ![Method::GET, Method::HEAD].contains(request.method())
 }
 
 /// Sets the session cookie and redirects to the same address without the token.
-fn welcome(session: &str, uri: &Uri) -> Response {
+fn set_session_cookie(session: &str, uri: &Uri) -> Response {
     let rest = uri.query().unwrap_or("").split('&');
     let rest: Vec<_> = rest
-        .filter(|pair| !pair.is_empty() && !pair.starts_with("token="))
+        .filter(|pair| !pair.is_empty() && !is_token_parameter(pair))
         .collect();
     let mark = if rest.is_empty() { "" } else { "?" };
     // Exactly one leading slash: `//host` would redirect to another host.
@@ -133,32 +138,33 @@ fn unauthorized(request: &Request, text: &str) -> Response {
         return (StatusCode::UNAUTHORIZED, Html(page)).into_response();
     }
     let problem = HttpProblem::new(StatusCode::UNAUTHORIZED, text)
-        .or("send `Authorization: Bearer TOKEN`, or open the address with ?token=TOKEN");
+        .remedy("send `Authorization: Bearer TOKEN`, or open the address with ?token=TOKEN");
     ([(WWW_AUTHENTICATE, "Bearer")], problem).into_response()
 }
 
-fn too_many(time: Duration) -> Response {
+fn rate_limited(time: Duration) -> Response {
     let seconds = time.as_secs() + 1;
-    let text = format!("too many wrong tokens: wait {seconds} seconds");
+    let text = format!("too many invalid tokens: retry in {seconds} s");
     let problem = HttpProblem::new(StatusCode::TOO_MANY_REQUESTS, text);
     ([(RETRY_AFTER, seconds.to_string())], problem).into_response()
 }
 
-fn unintended() -> Response {
-    let text = format!("a request by cookie that changes something needs the header `{INTENT}`");
+fn missing_csrf_header() -> Response {
+    let text =
+        format!("a state-changing request with a session cookie needs the header `{CSRF_HEADER}`");
     let problem = HttpProblem::new(StatusCode::FORBIDDEN, text);
-    let way_out = format!("add `{INTENT}: 1`, or send the token as a bearer");
-    problem.or(way_out).into_response()
+    let remedy = format!("add `{CSRF_HEADER}: 1`, or send the token in `Authorization: Bearer`");
+    problem.remedy(remedy).into_response()
 }
 
 /// Adds the security headers: no caching, no content sniffing, no referrer, a default policy.
-pub(super) fn dress(headers: &mut HeaderMap) {
+pub(super) fn add_security_headers(headers: &mut HeaderMap) {
     headers
         .entry(CACHE_CONTROL)
         .or_insert(HeaderValue::from_static("no-store"));
     headers
         .entry(CONTENT_SECURITY_POLICY)
-        .or_insert(HeaderValue::from_static(NOTHING));
+        .or_insert(HeaderValue::from_static(DEFAULT_CSP));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
 }

@@ -11,17 +11,17 @@ type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 ///
 /// ```
 /// use headworks_service::admin::Endpoint;
-/// let level = Endpoint::get("/admin/level", "how high the water is").gives::<f64>();
+/// let level = Endpoint::get("/admin/level", "how high the water is").returns::<f64>();
 /// assert_eq!(level.path(), "/admin/level");
 /// ```
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
-    pub(super) what: &'static str,
+    pub(super) summary: &'static str,
     pub(super) queries: Vec<Query>,
-    pub(super) takes: Option<SchemaOf>,
-    pub(super) gives: Gives,
+    pub(super) request_body: Option<SchemaOf>,
+    pub(super) response: ResponseKind,
     pub(super) open: bool,
 }
 
@@ -29,13 +29,13 @@ pub struct Endpoint {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query {
     pub(super) name: &'static str,
-    pub(super) what: &'static str,
+    pub(super) summary: &'static str,
     pub(super) required: bool,
 }
 
 /// Response type of an endpoint.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Gives {
+pub(super) enum ResponseKind {
     Text(&'static str),
     Json(SchemaOf),
 }
@@ -43,55 +43,55 @@ pub(super) enum Gives {
 impl Endpoint {
     /// A `GET` endpoint. A path segment in braces is a parameter.
     #[must_use]
-    pub fn get(path: &'static str, what: &'static str) -> Endpoint {
-        Endpoint::new("GET", path, what)
+    pub fn get(path: &'static str, summary: &'static str) -> Endpoint {
+        Endpoint::new("GET", path, summary)
     }
 
     /// A `POST` endpoint.
     #[must_use]
-    pub fn post(path: &'static str, what: &'static str) -> Endpoint {
-        Endpoint::new("POST", path, what)
+    pub fn post(path: &'static str, summary: &'static str) -> Endpoint {
+        Endpoint::new("POST", path, summary)
     }
 
-    fn new(method: &'static str, path: &'static str, what: &'static str) -> Endpoint {
+    fn new(method: &'static str, path: &'static str, summary: &'static str) -> Endpoint {
         Endpoint {
             method,
             path,
-            what,
+            summary,
             queries: Vec::new(),
-            takes: None,
-            gives: Gives::Text("text/plain"),
+            request_body: None,
+            response: ResponseKind::Text("text/plain"),
             open: false,
         }
     }
 
     /// Sets the response type to JSON of type `T`.
     #[must_use]
-    pub fn gives<T: JsonSchema>(mut self) -> Endpoint {
-        self.gives = Gives::Json(schemars::SchemaGenerator::subschema_for::<T>);
+    pub fn returns<T: JsonSchema>(mut self) -> Endpoint {
+        self.response = ResponseKind::Json(schemars::SchemaGenerator::subschema_for::<T>);
         self
     }
 
     /// Sets the response to a content type other than JSON.
     #[must_use]
-    pub fn gives_text(mut self, content_type: &'static str) -> Endpoint {
-        self.gives = Gives::Text(content_type);
+    pub fn returns_text(mut self, content_type: &'static str) -> Endpoint {
+        self.response = ResponseKind::Text(content_type);
         self
     }
 
     /// Sets the request body to JSON of type `T`.
     #[must_use]
-    pub fn takes<T: JsonSchema>(mut self) -> Endpoint {
-        self.takes = Some(schemars::SchemaGenerator::subschema_for::<T>);
+    pub fn accepts<T: JsonSchema>(mut self) -> Endpoint {
+        self.request_body = Some(schemars::SchemaGenerator::subschema_for::<T>);
         self
     }
 
     /// Adds the query parameter `name`.
     #[must_use]
-    pub fn query(mut self, name: &'static str, what: &'static str, required: bool) -> Endpoint {
+    pub fn query(mut self, name: &'static str, summary: &'static str, required: bool) -> Endpoint {
         self.queries.push(Query {
             name,
-            what,
+            summary,
             required,
         });
         self

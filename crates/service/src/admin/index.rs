@@ -15,27 +15,27 @@ use super::problem::HttpProblem;
 pub(super) async fn fallback(shared: Arc<Shared>, method: Method, uri: Uri) -> Response {
     let endpoints = shared.endpoints.iter();
     if uri.path() != "/" {
-        let text = format!("nothing is at `{}`", uri.path());
+        let text = format!("no such path: `{}`", uri.path());
         let all: Vec<_> = endpoints
             .map(|endpoint| format!("{} {}", endpoint.method, endpoint.path))
             .collect();
-        let way_out = format!("there are {}", all.join(", "));
+        let remedy = format!("known endpoints: {}", all.join(", "));
         return HttpProblem::new(StatusCode::NOT_FOUND, text)
-            .or(way_out)
+            .remedy(remedy)
             .into_response();
     }
     if ![Method::GET, Method::HEAD].contains(&method) {
         return wrong_method(method, uri).await.into_response();
     }
     let routes: Vec<_> = endpoints
-        .map(|known| json!({ "method": known.method, "path": known.path, "what": known.what }))
+        .map(|known| json!({ "method": known.method, "path": known.path, "what": known.summary }))
         .collect();
     let version = env!("CARGO_PKG_VERSION");
     Json(json!({ "headworks": version, "routes": routes })).into_response()
 }
 
 pub(super) async fn wrong_method(method: Method, uri: Uri) -> HttpProblem {
-    let text = format!("`{}` does not take {method}", uri.path());
+    let text = format!("`{}` does not support {method}", uri.path());
     HttpProblem::new(StatusCode::METHOD_NOT_ALLOWED, text)
-        .or("GET /admin/openapi.json tells what takes what")
+        .remedy("see GET /admin/openapi.json for the supported methods")
 }

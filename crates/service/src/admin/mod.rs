@@ -5,11 +5,11 @@
 //! without the token, and it reveals nothing but that the program is running.
 
 mod auth;
+mod body;
 mod config;
-mod content;
 mod endpoint;
 mod index;
-mod names;
+mod metrics;
 mod openapi;
 mod problem;
 mod routes;
@@ -22,6 +22,7 @@ use std::time::Duration;
 use axum::Router;
 use tokio::net::TcpListener;
 
+use crate::authenticator::Authenticator;
 use crate::config::Secret;
 use crate::error::Error;
 use crate::metrics::{Collect, Registry};
@@ -29,7 +30,6 @@ use crate::panel::{Panel, Panels};
 use crate::proxies::TrustedProxies;
 use crate::reload::Reloader;
 use crate::shutdown::Shutdown;
-use crate::token::Door;
 
 pub use config::AdminConfig;
 pub use endpoint::Endpoint;
@@ -37,13 +37,13 @@ pub use problem::HttpProblem;
 
 /// State shared by all routes.
 pub(crate) struct Shared {
-    door: Door,
+    authenticator: Authenticator,
     trusted: TrustedProxies,
     panels: Panels,
     metrics: Registry,
     reloader: Option<Reloader>,
     endpoints: Vec<Endpoint>,
-    counters: Arc<names::Counters>,
+    counters: Arc<metrics::Counters>,
 }
 
 /// The admin listener before it is bound.
@@ -60,7 +60,7 @@ pub(crate) struct Shared {
 /// let listening = Admin::new(&config).bind().await.unwrap();
 /// assert_ne!(listening.address().port(), 0);
 /// listening.serve(&shutdown);
-/// assert!(shutdown.drain(Duration::from_secs(5)).await.left.is_empty());
+/// assert!(shutdown.drain(Duration::from_secs(5)).await.unfinished.is_empty());
 /// # });
 /// ```
 pub struct Admin {
@@ -70,11 +70,11 @@ pub struct Admin {
     reloader: Option<Reloader>,
     routes: Router,
     endpoints: Vec<Endpoint>,
-    token_to: Vec<ToldOnce>,
+    on_token: Vec<TokenCallback>,
 }
 
 /// Callback that receives the token once it is known.
-type ToldOnce = Box<dyn FnOnce(&Secret) + Send>;
+type TokenCallback = Box<dyn FnOnce(&Secret) + Send>;
 
 impl Admin {
     /// A listener configured by `config`, without panels, collectors or extra routes.
@@ -87,7 +87,7 @@ impl Admin {
             reloader: None,
             routes: Router::new(),
             endpoints: Vec::new(),
-            token_to: Vec::new(),
+            on_token: Vec::new(),
         }
     }
 
@@ -131,8 +131,8 @@ impl Admin {
     /// Calls `who` with the token in [`bind`](Admin::bind), where the token is generated if none is
     /// configured.
     #[must_use]
-    pub fn token_to(mut self, who: impl FnOnce(&Secret) + Send + 'static) -> Admin {
-        self.token_to.push(Box::new(who));
+    pub fn on_token(mut self, who: impl FnOnce(&Secret) + Send + 'static) -> Admin {
+        self.on_token.push(Box::new(who));
         self
     }
 
@@ -142,28 +142,28 @@ impl Admin {
         &self.panels
     }
 
-    /// Binds the address. Connections queue until [`Listening::serve`] is called.
+    /// Binds the address. Connections queue until [`AdminListener::serve`] is called.
     ///
     /// # Errors
     /// When the address is in use, or is beyond loopback without a configured token.
-    pub async fn bind(self) -> Result<Listening, Error> {
+    pub async fn bind(self) -> Result<AdminListener, Error> {
         let address = self.config.listen;
         // Checked here as well as in the configuration: a program may build its config in code.
         if !address.ip().to_canonical().is_loopback() && self.config.token.is_none() {
-            return Err(Error::Exposed(address));
+            return Err(Error::TokenRequired(address));
         }
         let taken = |source| Error::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(taken)?;
         let address = listener.local_addr().map_err(taken)?;
-        let door = Door::new(self.config.token.as_ref())?;
-        let token = Secret::from(door.token());
-        for who in self.token_to {
+        let authenticator = Authenticator::new(self.config.token.as_ref())?;
+        let token = Secret::from(authenticator.token());
+        for who in self.on_token {
             who(&token);
         }
-        let counters = Arc::new(names::Counters::default());
+        let counters = Arc::new(metrics::Counters::default());
         self.metrics.add(Arc::clone(&counters) as Arc<dyn Collect>);
         let shared = Arc::new(Shared {
-            door,
+            authenticator,
             trusted: TrustedProxies::new(&self.config.trusted_proxies, self.config.client_header),
             panels: self.panels,
             metrics: self.metrics,
@@ -172,7 +172,7 @@ impl Admin {
             counters,
         });
         let router = routes::router(&shared, self.routes);
-        Ok(Listening {
+        Ok(AdminListener {
             listener,
             address,
             shared,
@@ -183,7 +183,7 @@ impl Admin {
 }
 
 /// The admin listener, bound to its address.
-pub struct Listening {
+pub struct AdminListener {
     listener: TcpListener,
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -191,7 +191,7 @@ pub struct Listening {
     header_timeout: Duration,
 }
 
-impl Listening {
+impl AdminListener {
     /// The bound address; it has the real port also when port 0 was configured.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -201,8 +201,8 @@ impl Listening {
     /// The token, if it was generated at this start.
     #[must_use]
     pub fn generated_token(&self) -> Option<&str> {
-        let door = &self.shared.door;
-        door.is_generated().then(|| door.token())
+        let authenticator = &self.shared.authenticator;
+        authenticator.is_generated().then(|| authenticator.token())
     }
 
     /// Serves until `shutdown`, then lets running requests finish.

@@ -4,13 +4,13 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::endpoint::{Endpoint, Gives};
+use super::endpoint::{Endpoint, ResponseKind};
 
 /// Body of every error response.
 #[derive(JsonSchema)]
 #[expect(
     dead_code,
-    reason = "only its schema is used; the answer is written by HttpProblem"
+    reason = "only its schema is used; HttpProblem writes the response"
 )]
 struct Problem {
     /// The error.
@@ -37,7 +37,7 @@ pub(super) fn document(endpoints: &[Endpoint]) -> Value {
         "info": {
             "title": "Headworks admin API",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "What every application shows of itself, and what can be done to it.",
+            "description": "The state and the actions of every application.",
         },
         "security": [{ "bearer": [] }, { "session": [] }],
         "paths": paths,
@@ -45,8 +45,8 @@ pub(super) fn document(endpoints: &[Endpoint]) -> Value {
             "securitySchemes": {
                 "bearer": { "type": "http", "scheme": "bearer" },
                 "session": {
-                    "type": "apiKey", "in": "cookie", "name": crate::token::SESSION_COOKIE,
-                    "description": "what a browser gets for `/?token=TOKEN`; a request that changes something needs the header `x-headworks` too",
+                    "type": "apiKey", "in": "cookie", "name": crate::authenticator::SESSION_COOKIE,
+                    "description": "set by `/?token=TOKEN`; a state-changing request also needs the header `x-headworks`",
                 },
             },
             "schemas": schemas.take_definitions(true),
@@ -55,23 +55,23 @@ pub(super) fn document(endpoints: &[Endpoint]) -> Value {
 }
 
 fn operation(endpoint: &Endpoint, schemas: &mut SchemaGenerator) -> Value {
-    let answer = match endpoint.gives {
-        Gives::Text(content_type) => content(content_type, &json!({ "type": "string" })),
-        Gives::Json(of) => content("application/json", &of(schemas).to_value()),
+    let answer = match endpoint.response {
+        ResponseKind::Text(content_type) => content(content_type, &json!({ "type": "string" })),
+        ResponseKind::Json(of) => content("application/json", &of(schemas).to_value()),
     };
     let problem = schemas.subschema_for::<Problem>().to_value();
     let mut operation = json!({
-        "summary": endpoint.what,
+        "summary": endpoint.summary,
         "responses": {
-            "200": { "description": endpoint.what, "content": answer },
-            "default": { "description": "why not", "content": content("application/json", &problem) },
+            "200": { "description": endpoint.summary, "content": answer },
+            "default": { "description": "the error", "content": content("application/json", &problem) },
         },
     });
     let parameters = parameters(endpoint);
     if !parameters.is_empty() {
         operation["parameters"] = parameters.into();
     }
-    if let Some(of) = endpoint.takes {
+    if let Some(of) = endpoint.request_body {
         let body = content("application/json", &of(schemas).to_value());
         operation["requestBody"] = json!({ "content": body });
     }
@@ -96,7 +96,7 @@ fn parameters(endpoint: &Endpoint) -> Vec<Value> {
     let in_query = endpoint.queries.iter().map(|query| {
         json!({
             "name": query.name, "in": "query", "required": query.required,
-            "description": query.what, "schema": text,
+            "description": query.summary, "schema": text,
         })
     });
     in_path.chain(in_query).collect()

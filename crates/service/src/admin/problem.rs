@@ -12,13 +12,13 @@ use crate::panel::PanelError;
 /// ```
 /// use headworks_service::admin::HttpProblem;
 /// let problem = HttpProblem::new(http::StatusCode::NOT_FOUND, "no such gate");
-/// let problem = problem.or("GET /gates lists them");
+/// let problem = problem.remedy("GET /gates lists them");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpProblem {
     status: StatusCode,
     error: String,
-    way_out: Option<String>,
+    remedy: Option<String>,
     problems: Vec<String>,
 }
 
@@ -29,21 +29,21 @@ impl HttpProblem {
         HttpProblem {
             status,
             error: error.into(),
-            way_out: None,
+            remedy: None,
             problems: Vec::new(),
         }
     }
 
     /// Adds a remedy.
     #[must_use]
-    pub fn or(mut self, way_out: impl Into<String>) -> HttpProblem {
-        self.way_out = Some(way_out.into());
+    pub fn remedy(mut self, remedy: impl Into<String>) -> HttpProblem {
+        self.remedy = Some(remedy.into());
         self
     }
 
     /// Adds the individual problems.
     #[must_use]
-    pub fn listing(mut self, problems: Vec<String>) -> HttpProblem {
+    pub fn with_problems(mut self, problems: Vec<String>) -> HttpProblem {
         self.problems = problems;
         self
     }
@@ -66,8 +66,9 @@ impl From<PanelError> for HttpProblem {
 impl IntoResponse for HttpProblem {
     fn into_response(self) -> Response {
         let mut body = json!({ "error": self.error });
-        if let Some(way_out) = self.way_out {
-            body["way_out"] = way_out.into();
+        if let Some(remedy) = self.remedy {
+            // The key keeps its first name, which clients already read.
+            body["way_out"] = remedy.into();
         }
         if !self.problems.is_empty() {
             body["problems"] = self.problems.into();

@@ -15,69 +15,73 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::auth::Client;
-use super::content::Content;
+use super::body::LimitedBody;
 use super::endpoint::Endpoint;
 use super::problem::HttpProblem;
-use super::{Shared, auth, content, index, openapi};
+use super::{Shared, auth, body, index, openapi};
 use crate::metrics;
 use crate::panel::{
-    Args, Change, Cursor, Described, Done, Explanation, Page, Panel, PanelList, WhatIf,
+    ActionResult, Args, Change, Cursor, Explanation, Page, Panel, PanelDescription, PanelList,
+    Prediction,
 };
 use crate::reload::Reloaded;
 
-type Answer<T> = Result<Json<T>, HttpProblem>;
+type JsonResult<T> = Result<Json<T>, HttpProblem>;
 
 /// The endpoints behind the token, with their handlers.
-fn guarded() -> Vec<(Endpoint, MethodRouter<Arc<Shared>>)> {
+fn authenticated_routes() -> Vec<(Endpoint, MethodRouter<Arc<Shared>>)> {
     vec![
         (
-            Endpoint::get("/metrics", "numbers for Prometheus").gives_text(metrics::CONTENT_TYPE),
+            Endpoint::get("/metrics", "metrics for Prometheus").returns_text(metrics::CONTENT_TYPE),
             get(scrape),
         ),
         (
-            Endpoint::get("/admin/openapi.json", "this API, for machines").gives::<Value>(),
+            Endpoint::get("/admin/openapi.json", "the OpenAPI document").returns::<Value>(),
             get(describe),
         ),
         (
-            Endpoint::get("/admin/panels", "what every application shows of itself")
-                .gives::<PanelList>(),
+            Endpoint::get("/admin/panels", "the panels of all applications").returns::<PanelList>(),
             get(panels),
         ),
         (
-            Endpoint::get("/admin/panels/{name}", "one application").gives::<Described>(),
+            Endpoint::get("/admin/panels/{name}", "the panel of one application")
+                .returns::<PanelDescription>(),
             get(panel),
         ),
         (
             Endpoint::get(
                 "/admin/panels/{name}/page/{widget}",
-                "more of a table or tree",
+                "more rows of a table or tree",
             )
-            .query("cursor", "`next` or `children` of the page before", true)
-            .gives::<Page>(),
+            .query("cursor", "`next` or `children` of the previous page", true)
+            .returns::<Page>(),
             get(page),
         ),
         (
             Endpoint::get(
                 "/admin/panels/{name}/explain/{subject}",
-                "why something is as it is",
+                "explains the state of a subject",
             )
-            .gives::<Explanation>(),
+            .returns::<Explanation>(),
             get(explain),
         ),
         (
-            Endpoint::post("/admin/panels/{name}/act/{action}", "does something")
-                .takes::<Args>()
-                .gives::<Done>(),
+            Endpoint::post("/admin/panels/{name}/act/{action}", "performs an action")
+                .accepts::<Args>()
+                .returns::<ActionResult>(),
             post(act),
         ),
         (
-            Endpoint::post("/admin/panels/{name}/what-if", "what would change")
-                .takes::<Question>()
-                .gives::<WhatIf>(),
+            Endpoint::post(
+                "/admin/panels/{name}/what-if",
+                "predicts the effect of changed settings",
+            )
+            .accepts::<WhatIfRequest>()
+            .returns::<Prediction>(),
             post(what_if),
         ),
         (
-            Endpoint::post("/admin/reload", "reads the configuration again").gives::<Reloaded>(),
+            Endpoint::post("/admin/reload", "reloads the configuration").returns::<Reloaded>(),
             post(reload),
         ),
     ]
@@ -86,44 +90,48 @@ fn guarded() -> Vec<(Endpoint, MethodRouter<Arc<Shared>>)> {
 /// The built-in endpoints.
 pub(super) fn endpoints() -> impl Iterator<Item = Endpoint> {
     let open = [
-        Endpoint::get("/", "the console's page, or this list without one").gives_text("text/html"),
+        Endpoint::get("/", "the console, or this list if there is no console")
+            .returns_text("text/html"),
         Endpoint::get("/healthz", "`ok`, without a token").open(),
     ];
-    let guarded = guarded().into_iter().map(|(endpoint, _)| endpoint);
-    open.into_iter().chain(guarded)
+    let authenticated_routes = authenticated_routes()
+        .into_iter()
+        .map(|(endpoint, _)| endpoint);
+    open.into_iter().chain(authenticated_routes)
 }
 
 /// Builds the router. The routes of `extra` are behind the same token.
 pub(super) fn router(shared: &Arc<Shared>, extra: Router) -> Router {
     let mut routes = Router::new();
-    for (endpoint, answer) in guarded() {
+    for (endpoint, answer) in authenticated_routes() {
         // A subject may contain slashes.
         let path = endpoint.path().replace("{subject}", "{*subject}");
         routes = routes.route(&path, answer);
     }
     let known = Arc::clone(shared);
-    let guarded = routes
-        .layer(DefaultBodyLimit::max(content::MOST))
+    let authenticated_routes = routes
         .with_state(Arc::clone(shared))
         .merge(extra)
+        // A layer applies to the routes added before it, so it comes after those of `extra`.
+        .layer(DefaultBodyLimit::max(body::MAX_BODY))
         .fallback(move |method, uri| index::fallback(Arc::clone(&known), method, uri))
         .method_not_allowed_fallback(index::wrong_method)
         .layer(middleware::from_fn_with_state(
             Arc::clone(shared),
-            auth::guard,
+            auth::authenticate,
         ));
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
-        .merge(guarded)
+        .merge(authenticated_routes)
         .layer(middleware::from_fn_with_state(
             Arc::clone(shared),
-            every_request,
+            track_request,
         ))
 }
 
 /// Counts every response and adds the security headers, also for `/healthz`; rejects HTTP/1.1
 /// requests without exactly one `Host`.
-async fn every_request(
+async fn track_request(
     State(shared): State<Arc<Shared>>,
     request: Request,
     next: Next,
@@ -132,13 +140,13 @@ async fn every_request(
     // lines.
     let hosts = request.headers().get_all(HOST).iter().count();
     let mut response = if request.version() == Version::HTTP_11 && hosts != 1 {
-        let text = format!("a request needs one `Host` header, this has {hosts}");
+        let text = format!("expected exactly one `Host` header, found {hosts}");
         HttpProblem::new(StatusCode::BAD_REQUEST, text).into_response()
     } else {
         next.run(request).await
     };
-    shared.counters.answered(response.status());
-    auth::dress(response.headers_mut());
+    shared.counters.count_response(response.status());
+    auth::add_security_headers(response.headers_mut());
     response
 }
 
@@ -157,30 +165,33 @@ async fn panels(State(shared): State<Arc<Shared>>) -> Json<PanelList> {
     Json(PanelList::of(&shared.panels))
 }
 
-async fn panel(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> Answer<Described> {
-    Ok(Json(Described::of(find(&shared, &name)?.as_ref())))
+async fn panel(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+) -> JsonResult<PanelDescription> {
+    Ok(Json(PanelDescription::of(find(&shared, &name)?.as_ref())))
 }
 
 fn find<'a>(shared: &'a Shared, name: &str) -> Result<&'a Arc<dyn Panel>, HttpProblem> {
     shared.panels.get(name).ok_or_else(|| {
         HttpProblem::new(StatusCode::NOT_FOUND, format!("unknown panel `{name}`"))
-            .or("GET /admin/panels lists them")
+            .remedy("GET /admin/panels lists them")
     })
 }
 
 #[derive(Deserialize)]
-struct From {
+struct PageQuery {
     cursor: Option<Cursor>,
 }
 
 async fn page(
     State(shared): State<Arc<Shared>>,
     Path((name, widget)): Path<(String, String)>,
-    Query(from): Query<From>,
-) -> Answer<Page> {
+    Query(from): Query<PageQuery>,
+) -> JsonResult<Page> {
     let Some(cursor) = from.cursor else {
         let problem = HttpProblem::new(StatusCode::BAD_REQUEST, "`cursor` is missing");
-        return Err(problem.or("take it from `next` or `children` of the page before"));
+        return Err(problem.remedy("use `next` or `children` of the previous page"));
     };
     Ok(Json(find(&shared, &name)?.page(&widget, &cursor).await?))
 }
@@ -189,13 +200,13 @@ async fn act(
     State(shared): State<Arc<Shared>>,
     Extension(Client(client)): Extension<Client>,
     Path((name, action)): Path<(String, String)>,
-    body: Content,
-) -> Answer<Done> {
+    body: LimitedBody,
+) -> JsonResult<ActionResult> {
     let panel = find(&shared, &name)?;
     let args: Args = if body.is_empty() {
         Args::new()
     } else {
-        body.read()?
+        body.json()?
     };
     let actions = panel.actions();
     let known = actions.iter().find(|known| known.name == action);
@@ -216,12 +227,12 @@ async fn act(
 async fn explain(
     State(shared): State<Arc<Shared>>,
     Path((name, subject)): Path<(String, String)>,
-) -> Answer<Explanation> {
+) -> JsonResult<Explanation> {
     Ok(Json(find(&shared, &name)?.explain(&subject).await?))
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Question {
+struct WhatIfRequest {
     /// The settings to change.
     changes: Vec<Change>,
 }
@@ -229,18 +240,18 @@ struct Question {
 async fn what_if(
     State(shared): State<Arc<Shared>>,
     Path(name): Path<String>,
-    body: Content,
-) -> Answer<WhatIf> {
-    let question: Question = body.read()?;
+    body: LimitedBody,
+) -> JsonResult<Prediction> {
+    let question: WhatIfRequest = body.json()?;
     Ok(Json(
         find(&shared, &name)?.what_if(&question.changes).await?,
     ))
 }
 
 /// Reloads the configuration. The body is ignored, but its size is limited like any other.
-async fn reload(State(shared): State<Arc<Shared>>, _: Content) -> Answer<Reloaded> {
+async fn reload(State(shared): State<Arc<Shared>>, _: LimitedBody) -> JsonResult<Reloaded> {
     let Some(reloader) = shared.reloader.clone() else {
-        let text = "this program does not reload";
+        let text = "reloading is not supported by this program";
         return Err(HttpProblem::new(StatusCode::NOT_IMPLEMENTED, text));
     };
     // Reloading reads files, which must not block a runtime thread.
@@ -248,7 +259,7 @@ async fn reload(State(shared): State<Arc<Shared>>, _: Content) -> Answer<Reloade
     let outcome = outcome.map_err(|cause| {
         HttpProblem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            format!("the reload broke: {cause}"),
+            format!("the reload failed: {cause}"),
         )
     })?;
     match outcome {
@@ -261,10 +272,12 @@ async fn reload(State(shared): State<Arc<Shared>>, _: Content) -> Answer<Reloade
                 .counters
                 .reloads_refused
                 .fetch_add(1, Ordering::Relaxed);
-            let text = "the configuration is wrong; nothing was changed";
+            let text = "invalid configuration; nothing was changed";
             let problem = HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, text);
             let each = problems.iter().map(ToString::to_string).collect();
-            Err(problem.or("mend the file and reload again").listing(each))
+            Err(problem
+                .remedy("fix the file and reload again")
+                .with_problems(each))
         }
     }
 }

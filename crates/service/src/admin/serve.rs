@@ -1,8 +1,8 @@
 //! The accept loop, with a connection limit and graceful shutdown.
 //!
 //! A client that sends nothing, or sends a request head byte by byte, is disconnected after the
-//! header timeout. Open connections are limited to [`MOST`], so slow clients cannot exhaust the
-//! listener.
+//! header timeout. Open connections are limited to [`MAX_CONNECTIONS`], so slow clients cannot
+//! exhaust the listener.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,10 +23,10 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 /// Maximum open connections; further ones wait in the accept queue.
-const MOST: usize = 1024;
+const MAX_CONNECTIONS: usize = 1024;
 
 /// Pause after a failed accept, for example for lack of file descriptors.
-const RECOVERY: Duration = Duration::from_millis(100);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Serves until `stop`, then lets running requests finish.
 pub(super) async fn serve(
@@ -44,14 +44,14 @@ pub(super) async fn serve(
         tokio::select! {
             () = stop.cancelled() => break,
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < MOST => match accepted {
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, peer)) => {
                     let (server, router, stop) = (server.clone(), router.clone(), stop.clone());
                     connections.spawn(connection(server, stream, peer, router, stop));
                 }
                 Err(cause) => {
-                    tracing::warn!(%cause, "the admin listener cannot accept");
-                    tokio::time::sleep(RECOVERY).await;
+                    tracing::warn!(%cause, "admin listener: accept failed");
+                    tokio::time::sleep(ACCEPT_BACKOFF).await;
                 }
             },
         }
@@ -71,11 +71,11 @@ async fn connection(
 ) {
     // Without it responses are merely slower.
     let _ = stream.set_nodelay(true);
-    let answer = service_fn(move |mut request: Request<Incoming>| {
+    let handle = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(ConnectInfo(peer));
-        answer(router.clone(), request)
+        handle(router.clone(), request)
     });
-    let connection = server.serve_connection(TokioIo::new(stream), answer);
+    let connection = server.serve_connection(TokioIo::new(stream), handle);
     let mut connection = pin!(connection.with_upgrades());
     // Errors end the connection and concern only its client, so they are not logged.
     tokio::select! {
@@ -85,6 +85,6 @@ async fn connection(
     let _ = connection.await;
 }
 
-async fn answer(mut router: Router, request: Request<Incoming>) -> Result<Response, Infallible> {
+async fn handle(mut router: Router, request: Request<Incoming>) -> Result<Response, Infallible> {
     router.call(request).await
 }

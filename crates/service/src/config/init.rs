@@ -17,9 +17,9 @@ impl Schema {
         let mut out = String::from(
             "# Headworks configuration.\n\
              #\n\
-             # Every value below is the default: remove what you do not change. A flag wins over the\n\
-             # environment (HEADWORKS_SECTION__KEY), the environment over this file.\n\
-             # `headworks config show` tells where each value comes from.\n\
+             # Every value below is the default; remove those you do not change. Flags override the\n\
+             # environment (HEADWORKS_SECTION__KEY), which overrides this file.\n\
+             # `headworks config show` prints the origin of each value.\n\
              # Paths are relative to this file.\n",
         );
         for section in self.sections() {

@@ -1,6 +1,6 @@
 //! Merges flags over environment over file, and resolves the key that each of them sets.
 
-use super::files::{self, Content, ForeignKey};
+use super::files::{self, Content, LegacyKey};
 use super::node::{Node, Table, Value, put};
 use super::origin::Origin;
 use super::problem::{Problem, suggest};
@@ -14,7 +14,7 @@ pub(super) struct Layers {
     pub(super) errors: Vec<Problem>,
     pub(super) warnings: Vec<Problem>,
     /// Whether the file is a predecessor's; unknown keys are then warnings.
-    pub(super) foreign: bool,
+    pub(super) legacy: bool,
     /// Whether the file is malformed; its content is then discarded.
     pub(super) unreadable: bool,
 }
@@ -42,17 +42,17 @@ impl Layers {
         // A half-parsed file would produce misleading follow-up errors.
         match content {
             _ if self.unreadable => {}
-            Content::Sections(table) => self.take_sections(sections, table),
-            Content::Foreign(keys) => {
-                self.foreign = true;
+            Content::Sections(table) => self.merge_sections(sections, table),
+            Content::Legacy(keys) => {
+                self.legacy = true;
                 for key in keys {
-                    self.take_foreign(sections, key);
+                    self.merge_legacy(sections, key);
                 }
             }
         }
     }
 
-    fn take_sections(&mut self, sections: &[SectionSpec], table: Table) {
+    fn merge_sections(&mut self, sections: &[SectionSpec], table: Table) {
         for (name, node) in table {
             if sections.iter().any(|section| section.name == name) {
                 self.tree.insert(name, node);
@@ -62,19 +62,19 @@ impl Layers {
             let what = if is_table {
                 "unknown section"
             } else {
-                "a key outside any section"
+                "key outside a section"
             };
-            let way_out = if is_table {
+            let remedy = if is_table {
                 suggest(&name, &names(sections))
             } else {
-                homes(sections, &name)
+                suggest_section(sections, &name)
             };
             self.errors
-                .push(Problem::new(node.origin, name, what).or(way_out));
+                .push(Problem::new(node.origin, name, what).remedy(remedy));
         }
     }
 
-    fn take_foreign(&mut self, sections: &[SectionSpec], key: ForeignKey) {
+    fn merge_legacy(&mut self, sections: &[SectionSpec], key: LegacyKey) {
         if let (None, Some(section), Value::Table(table)) = (
             &key.header,
             find_section(sections, &key.name),
@@ -82,9 +82,9 @@ impl Layers {
         ) {
             for (name, node) in table {
                 let (header, name) = (Some(section.name.to_owned()), name.clone());
-                self.take_foreign(
+                self.merge_legacy(
                     sections,
-                    ForeignKey {
+                    LegacyKey {
                         header,
                         name,
                         node: node.clone(),
@@ -93,17 +93,17 @@ impl Layers {
             }
             return;
         }
-        if let Some((section, name)) = find_foreign(sections, &key) {
+        if let Some((section, name)) = find_legacy(sections, &key) {
             let before = self.tree.get(section);
             if let Some(before) = before.and_then(|node| node.at(&[name.to_owned()])) {
-                let way_out = format!("it is ignored, what counts is at {}", key.node.origin);
-                let warning = Problem::new(before.origin.clone(), key.name, "written twice");
-                self.warnings.push(warning.or(way_out));
+                let remedy = format!("the value at {} is used", key.node.origin);
+                let warning = Problem::new(before.origin.clone(), key.name, "duplicate key");
+                self.warnings.push(warning.remedy(remedy));
             }
             put(&mut self.tree, &[section, name], key.node);
         } else {
             let warning = Problem::new(key.node.origin, key.name, "unknown key");
-            self.warnings.push(warning.or("it is ignored"));
+            self.warnings.push(warning.remedy("ignored"));
         }
     }
 
@@ -115,8 +115,8 @@ impl Layers {
         for name in &sources.unreadable_env {
             if path_of(name).is_some() || alias(name) {
                 let origin = Origin::Env(name.clone());
-                let problem = Problem::new(origin, "", "the value is not Unicode text");
-                self.errors.push(problem.or("set it again, in UTF-8"));
+                let problem = Problem::new(origin, "", "the value is not valid Unicode");
+                self.errors.push(problem.remedy("set it to UTF-8 text"));
             }
         }
         // Aliases first, so that `HEADWORKS_…` variables override them.
@@ -137,7 +137,7 @@ impl Layers {
                 continue;
             };
             let origin = Origin::Env(name.clone());
-            self.take_path(
+            self.set_path(
                 sections,
                 &path.to_lowercase(),
                 "__",
@@ -149,7 +149,7 @@ impl Layers {
     fn read_flags(&mut self, sections: &[SectionSpec], sources: &Sources) {
         for setting in &sources.flags {
             let origin = Origin::Flag(setting.flag.clone());
-            self.take_path(
+            self.set_path(
                 sections,
                 &setting.key,
                 ".",
@@ -166,7 +166,7 @@ impl Layers {
             }
         }
         for (key, name) in &sources.beside {
-            let path = sources.folder().join(name);
+            let path = sources.directory().join(name);
             // Only a missing file is skipped. Any other failure is reported when the file is read.
             let missing = std::fs::symlink_metadata(&path)
                 .is_err_and(|cause| cause.kind() == std::io::ErrorKind::NotFound);
@@ -192,21 +192,21 @@ impl Layers {
         }
     }
 
-    fn take_path(&mut self, sections: &[SectionSpec], path: &str, separator: &str, node: Node) {
+    fn set_path(&mut self, sections: &[SectionSpec], path: &str, separator: &str, node: Node) {
         let steps: Vec<&str> = path.split(separator).collect();
         match find_section(sections, steps[0]) {
             Some(_) if steps.len() > 1 && steps.iter().all(|step| !step.is_empty()) => {
                 put(&mut self.tree, &steps, node);
             }
             Some(section) => {
-                let problem = Problem::new(node.origin, path, "a section, but no key of it");
+                let problem = Problem::new(node.origin, path, "names a section without a key");
                 self.errors
-                    .push(problem.or(suggest("", &key_names(section.keys))));
+                    .push(problem.remedy(suggest("", &key_names(section.keys))));
             }
             None => {
                 let problem = Problem::new(node.origin, steps[0], "unknown section");
                 self.errors
-                    .push(problem.or(suggest(steps[0], &names(sections))));
+                    .push(problem.remedy(suggest(steps[0], &names(sections))));
             }
         }
     }
@@ -227,7 +227,7 @@ fn key_names(keys: &[Key]) -> Vec<&'static str> {
 }
 
 /// Suggests the section that a key outside any section belongs to.
-fn homes(sections: &[SectionSpec], key: &str) -> String {
+fn suggest_section(sections: &[SectionSpec], key: &str) -> String {
     match sections.iter().find(|section| section.key(key).is_some()) {
         Some(section) => format!("put it under [{}]", section.name),
         None => format!("put it under one of [{}]", names(sections).join("], [")),
@@ -239,16 +239,16 @@ fn find_section<'a>(sections: &'a [SectionSpec], name: &str) -> Option<&'a Secti
 }
 
 /// Resolves a predecessor's key: by alias, or by native name under a native header.
-fn find_foreign(
+fn find_legacy(
     sections: &[SectionSpec],
-    foreign: &ForeignKey,
+    legacy: &LegacyKey,
 ) -> Option<(&'static str, &'static str)> {
-    let own = foreign.header.as_deref().and_then(|header| {
+    let own = legacy.header.as_deref().and_then(|header| {
         let section = find_section(sections, header)?;
-        Some((section.name, section.key(&foreign.name)?.name))
+        Some((section.name, section.key(&legacy.name)?.name))
     });
     own.or_else(|| {
-        let name = foreign.name.as_str();
+        let name = legacy.name.as_str();
         sections.iter().find_map(|section| {
             let key = section.keys.iter().find(|key| key.file.contains(&name))?;
             Some((section.name, key.name))

@@ -6,6 +6,7 @@
 //! value, and [`reload`](crate::reload) publishes new ones.
 
 mod de;
+mod display;
 mod files;
 mod init;
 mod layers;
@@ -15,18 +16,17 @@ mod problem;
 mod schema;
 mod secret;
 mod section;
-mod shown;
 mod sources;
 #[cfg(test)]
 mod tests;
 mod units;
 
+pub use display::DisplayValue;
 pub use files::is_shallow_yaml;
 pub use origin::Origin;
-pub use problem::{Problem, Problems, shortened};
+pub use problem::{Problem, Problems, truncate_numbers};
 pub use schema::{Config, Schema};
-pub use secret::{Secret, given};
-pub use section::{Key, Objection, Section, SectionSpec};
-pub use shown::Shown;
+pub use secret::{Secret, non_empty_secret};
+pub use section::{Key, Section, SectionSpec, ValidationError};
 pub use sources::Sources;
-pub use units::{Amount, bytes, millis, minutes, seconds, show_duration, show_size};
+pub use units::{Amount, bytes, format_duration, format_size, millis, minutes, seconds};

@@ -44,7 +44,7 @@ impl Node {
     pub(crate) fn kind(&self) -> &'static str {
         match self.value {
             Value::Bool(_) => "true or false",
-            Value::Int(_) => "a whole number",
+            Value::Int(_) => "an integer",
             Value::Float(_) => "a decimal number",
             Value::Str(_) => "a string",
             Value::Text(_) => "other text",

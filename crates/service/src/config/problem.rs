@@ -15,11 +15,11 @@ pub struct Problem {
     /// The problem.
     pub text: String,
     /// The remedy.
-    pub way_out: Option<String>,
+    pub remedy: Option<String>,
 }
 
 /// Longer numbers are truncated.
-const DIGITS: usize = 40;
+const MAX_DIGITS: usize = 40;
 
 /// Truncates very long numbers in a text, so that messages stay readable.
 ///
@@ -28,7 +28,7 @@ const DIGITS: usize = 40;
 /// assert_eq!(headworks_service::config::shortened(&text), "found 99999999999999999999…, which is too large");
 /// ```
 #[must_use]
-pub fn shortened(text: &str) -> String {
+pub fn truncate_numbers(text: &str) -> String {
     let mut short = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
@@ -36,8 +36,8 @@ pub fn shortened(text: &str) -> String {
         let length = number.find(|c: char| !c.is_ascii_digit());
         let length = length.unwrap_or(number.len());
         short.push_str(&rest[..start]);
-        if length > DIGITS {
-            short.push_str(&number[..DIGITS / 2]);
+        if length > MAX_DIGITS {
+            short.push_str(&number[..MAX_DIGITS / 2]);
             short.push('…');
         } else {
             short.push_str(&number[..length]);
@@ -51,14 +51,14 @@ impl Problem {
     pub(crate) fn new(origin: Origin, key: impl Into<String>, text: impl Into<String>) -> Problem {
         Problem {
             origin,
-            key: shortened(&key.into()),
-            text: shortened(&text.into()),
-            way_out: None,
+            key: truncate_numbers(&key.into()),
+            text: truncate_numbers(&text.into()),
+            remedy: None,
         }
     }
 
-    pub(crate) fn or(mut self, way_out: impl Into<String>) -> Problem {
-        self.way_out = Some(way_out.into());
+    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Problem {
+        self.remedy = Some(remedy.into());
         self
     }
 }
@@ -72,8 +72,8 @@ impl fmt::Display for Problem {
             write!(f, "`{}`: ", self.key)?;
         }
         f.write_str(&self.text)?;
-        match &self.way_out {
-            Some(way_out) => write!(f, "; {way_out}"),
+        match &self.remedy {
+            Some(remedy) => write!(f, "; {remedy}"),
             None => Ok(()),
         }
     }
@@ -149,11 +149,11 @@ pub(crate) fn suggest(wrong: &str, candidates: &[&str]) -> String {
         return format!("did you mean `{right}`?");
     }
     if candidates.is_empty() {
-        return "nothing is expected here: remove it".to_owned();
+        return "no keys are allowed here; remove it".to_owned();
     }
     let mut all: Vec<_> = candidates.iter().map(|c| format!("`{c}`")).collect();
     all.sort();
-    format!("known here: {}", all.join(", "))
+    format!("valid names: {}", all.join(", "))
 }
 
 #[cfg(test)]

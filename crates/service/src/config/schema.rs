@@ -4,12 +4,12 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::de::Finding;
+use super::display::{DisplayValue, flatten};
 use super::layers::Layers;
 use super::node::{Node, Table, Value};
 use super::origin::Origin;
 use super::problem::{Problem, Problems};
-use super::section::{Reading, Section, SectionSpec};
-use super::shown::{Shown, flatten};
+use super::section::{Section, SectionReading, SectionSpec};
 use super::sources::Sources;
 
 /// The sections that a program knows.
@@ -54,7 +54,7 @@ impl Schema {
             .sections
             .iter()
             .any(|section| section.name == spec.name);
-        assert!(!taken, "the section [{}] is declared twice", spec.name);
+        assert!(!taken, "section [{}] is declared twice", spec.name);
         self.sections.push(spec);
         self
     }
@@ -82,7 +82,7 @@ impl Schema {
             let reading = (spec.read)(&node);
             sections.extend(reading.section.clone().map(|section| (*spec, section)));
             shown.extend(flatten(spec, &reading.shown, &node));
-            layers.judge(spec, &node, reading);
+            layers.classify(spec, &node, reading);
         }
         if !layers.errors.is_empty() {
             return Err(Problems::sorted(layers.errors));
@@ -102,28 +102,28 @@ fn empty() -> Node {
 
 impl Layers {
     /// Sorts the findings of a section into errors and warnings.
-    fn judge(&mut self, spec: &SectionSpec, node: &Node, reading: Reading) {
+    fn classify(&mut self, spec: &SectionSpec, node: &Node, reading: SectionReading) {
         for finding in reading.findings {
             // A predecessor's file may set keys that Headworks has no use for. Its users must be
             // able to start with it as it is, so unknown keys are warnings there.
-            let lenient = self.foreign && matches!(finding.problem.origin, Origin::File { .. });
+            let lenient = self.legacy && matches!(finding.problem.origin, Origin::File { .. });
             if finding.unknown_key && lenient {
                 self.warnings.push(finding.problem);
             } else {
-                self.errors.push(explained(spec, finding));
+                self.errors.push(add_remedy(spec, finding));
             }
         }
-        for objection in reading.objections {
-            let at = node.at(&[objection.key.to_owned()]).unwrap_or(node);
-            let key = format!("{}.{}", spec.name, objection.key);
+        for error in reading.errors {
+            let at = node.at(&[error.key.to_owned()]).unwrap_or(node);
+            let key = format!("{}.{}", spec.name, error.key);
             self.errors
-                .push(Problem::new(at.origin.clone(), key, objection.text));
+                .push(Problem::new(at.origin.clone(), key, error.text));
         }
     }
 }
 
 /// Adds a remedy from the key table: the native name of an alias, or an example value.
-fn explained(spec: &SectionSpec, finding: Finding) -> Problem {
+fn add_remedy(spec: &SectionSpec, finding: Finding) -> Problem {
     let Finding {
         path,
         mut problem,
@@ -139,16 +139,16 @@ fn explained(spec: &SectionSpec, finding: Finding) -> Problem {
             _ => None,
         };
         if let Some(key) = alias {
-            problem.way_out = Some(format!("here it is called `{}`", key.name));
+            problem.remedy = Some(format!("use its name here: `{}`", key.name));
         }
-    } else if problem.way_out.is_none() {
-        problem.way_out = way_out(spec, &path, example);
+    } else if problem.remedy.is_none() {
+        problem.remedy = remedy(spec, &path, example);
     }
     problem
 }
 
 /// Suggests a valid value: the example or default of the key, or one of the right type.
-fn way_out(spec: &SectionSpec, path: &[String], of_type: Option<&str>) -> Option<String> {
+fn remedy(spec: &SectionSpec, path: &[String], of_type: Option<&str>) -> Option<String> {
     let (name, example) = match path {
         [] => return Some(format!("write it as a section: [{}]", spec.name)),
         [name] => {
@@ -169,7 +169,7 @@ fn way_out(spec: &SectionSpec, path: &[String], of_type: Option<&str>) -> Option
 #[derive(Clone)]
 pub struct Config {
     sections: Vec<(SectionSpec, Arc<dyn Any + Send + Sync>)>,
-    shown: Vec<Shown>,
+    shown: Vec<DisplayValue>,
     warnings: Problems,
 }
 
@@ -188,12 +188,12 @@ impl Config {
 
     /// Every value with its origin; secrets are masked.
     #[must_use]
-    pub fn shown(&self) -> &[Shown] {
+    pub fn values(&self) -> &[DisplayValue] {
         &self.shown
     }
 
     /// Names of the sections that differ from those of `other`, also if only a secret differs.
-    pub(crate) fn sections_unlike(&self, other: &Config) -> Vec<&'static str> {
+    pub(crate) fn changed_sections(&self, other: &Config) -> Vec<&'static str> {
         let pairs = self.sections.iter().zip(&other.sections);
         let unlike =
             pairs.filter(|((spec, one), (_, other))| !(spec.same)(one.as_ref(), other.as_ref()));

@@ -18,7 +18,7 @@ use std::path::Path;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
-const EMPTY: &str = "the secret is empty; give one, or leave the key out";
+const EMPTY: &str = "the secret is empty; set one, or remove the key";
 
 /// Printed in place of a secret.
 pub(crate) const MASK: &str = "********";
@@ -38,11 +38,11 @@ impl Secret {
             std::env::var(name).map_err(|cause| match cause {
                 VarError::NotPresent => format!("the environment variable `{name}` is not set"),
                 VarError::NotUnicode(_) => {
-                    format!("the environment variable `{name}` is not Unicode text")
+                    format!("the environment variable `{name}` is not valid Unicode")
                 }
             })?
         } else if let Some(path) = written.strip_prefix(Secret::FILE) {
-            let text = crate::bounded::read(Path::new(path))
+            let text = crate::bounded_file::read(Path::new(path))
                 .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "not UTF-8 text".to_owned()))
                 .map_err(|cause| format!("cannot read the file `{path}`: {cause}"))?;
             // Editors and `echo` end a file with a newline that is not part of the secret.
@@ -108,7 +108,9 @@ impl serde::de::Visitor<'_> for SecretVisitor {
 ///
 /// # Errors
 /// When the value is not a valid secret.
-pub fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Secret>, D::Error> {
+pub fn non_empty_secret<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Secret>, D::Error> {
     serde::Deserialize::deserialize(from).map(Some)
 }
 

@@ -22,26 +22,26 @@ pub trait Section:
     const KEYS: &'static [Key];
 
     /// Checks constraints between values that are valid one by one. Accepts everything by default.
-    fn check(&self) -> Vec<Objection> {
+    fn check(&self) -> Vec<ValidationError> {
         Vec::new()
     }
 }
 
 /// An error that a section reports about its own values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Objection {
+pub struct ValidationError {
     /// The key.
     pub key: &'static str,
     /// The problem and the remedy.
     pub text: String,
 }
 
-impl Objection {
+impl ValidationError {
     /// An error about the value of `key`.
     #[must_use]
-    pub fn new(key: &'static str, text: impl Into<String>) -> Objection {
+    pub fn new(key: &'static str, text: impl Into<String>) -> ValidationError {
         let text = text.into();
-        Objection { key, text }
+        ValidationError { key, text }
     }
 }
 
@@ -140,19 +140,19 @@ pub struct SectionSpec {
     /// Its keys.
     pub keys: &'static [Key],
     pub(crate) doc: &'static str,
-    pub(crate) read: fn(&Node) -> Reading,
+    pub(crate) read: fn(&Node) -> SectionReading,
     pub(crate) same: fn(&dyn Any, &dyn Any) -> bool,
     pub(crate) defaults: fn() -> toml::Table,
 }
 
 /// The result of reading a section.
-pub(crate) struct Reading {
+pub(crate) struct SectionReading {
     /// The typed section, unless it could not be read as a whole.
     pub(crate) section: Option<Arc<dyn Any + Send + Sync>>,
     /// The values for display; secrets are masked.
     pub(crate) shown: toml::Table,
     pub(crate) findings: Vec<Finding>,
-    pub(crate) objections: Vec<Objection>,
+    pub(crate) errors: Vec<ValidationError>,
 }
 
 impl SectionSpec {
@@ -172,18 +172,18 @@ impl SectionSpec {
     }
 }
 
-fn read<S: Section>(node: &Node) -> Reading {
+fn read<S: Section>(node: &Node) -> SectionReading {
     let (section, findings) = de::read::<S>(S::NAME, node);
-    let objections = match &section {
+    let errors = match &section {
         // Checks assume that each value is valid; unknown keys do not affect them.
         Some(section) if findings.iter().all(|f| f.unknown_key) => section.check(),
         _ => Vec::new(),
     };
-    Reading {
+    SectionReading {
         shown: section.as_ref().map(written).unwrap_or_default(),
         section: section.map(|section| Arc::new(section) as Arc<dyn Any + Send + Sync>),
         findings,
-        objections,
+        errors,
     }
 }
 
@@ -199,10 +199,10 @@ fn written<S: Section>(section: &S) -> toml::Table {
 /// `env(&[..])` with additional environment variables, `flag(&[..])` with additional flags, and
 /// `restart()` for keys that are read only at start. A field may carry `#[serde(..)]` attributes
 /// and have any type that serde reads and writes. `check = path` names a `fn(&Self) ->
-/// Vec<Objection>`.
+/// Vec<ValidationError>`.
 ///
 /// ```
-/// use headworks_service::config::{Objection, Schema, Section, Sources};
+/// use headworks_service::config::{ValidationError, Schema, Section, Sources};
 /// use std::time::Duration;
 ///
 /// headworks_service::section! {
@@ -216,9 +216,9 @@ fn written<S: Section>(section: &S) -> toml::Table {
 ///     gate_time: Duration = Duration::from_secs(30), file(&["gate_seconds"]);
 /// }
 ///
-/// fn at_least_one_pump(section: &Waterworks) -> Vec<Objection> {
+/// fn at_least_one_pump(section: &Waterworks) -> Vec<ValidationError> {
 ///     let wrong = section.pumps == 0;
-///     wrong.then(|| Objection::new("pumps", "at least one is needed")).into_iter().collect()
+///     wrong.then(|| ValidationError::new("pumps", "at least one is needed")).into_iter().collect()
 /// }
 ///
 /// let schema = Schema::new().with::<Waterworks>();
@@ -262,7 +262,7 @@ macro_rules! section {
                     $(.$trait($($of)?))*,
             )*];
 
-            $(fn check(&self) -> ::std::vec::Vec<$crate::config::Objection> {
+            $(fn check(&self) -> ::std::vec::Vec<$crate::config::ValidationError> {
                 $check(self)
             })?
         }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub struct Sources {
     pub(crate) file: Option<PathBuf>,
     /// Paths to try if no file is named.
-    pub(crate) look_in: Vec<PathBuf>,
+    pub(crate) search_paths: Vec<PathBuf>,
     pub(crate) text: Option<String>,
     pub(crate) env: Vec<(String, String)>,
     /// Variables whose values are not Unicode.
@@ -51,8 +51,8 @@ impl Sources {
     /// Uses the first of these files that exists at loading time, so that a reload finds a file
     /// that was created later.
     #[must_use]
-    pub fn look_for(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Sources {
-        self.look_in = paths.into_iter().collect();
+    pub fn search(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Sources {
+        self.search_paths = paths.into_iter().collect();
         self
     }
 
@@ -105,10 +105,10 @@ impl Sources {
         self
     }
 
-    /// Sets the dotted `key` to the file `name` in [`Sources::folder`], if that file exists at
+    /// Sets the dotted `key` to the file `name` in [`Sources::directory`], if that file exists at
     /// loading time and no other source sets the key.
     #[must_use]
-    pub fn beside(mut self, key: impl Into<String>, name: impl Into<String>) -> Sources {
+    pub fn sibling_file(mut self, key: impl Into<String>, name: impl Into<String>) -> Sources {
         self.beside.push((key.into(), name.into()));
         self
     }
@@ -116,7 +116,7 @@ impl Sources {
     /// The directory that paths in the configuration file are relative to. Without a file it is the
     /// working directory, as an empty path.
     #[must_use]
-    pub fn folder(&self) -> &Path {
+    pub fn directory(&self) -> &Path {
         let folder = self.path().and_then(Path::parent);
         folder.unwrap_or(Path::new(""))
     }
@@ -124,7 +124,7 @@ impl Sources {
     /// The file that would be read now, if any.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
-        let found = || self.look_in.iter().find(|path| path.is_file());
+        let found = || self.search_paths.iter().find(|path| path.is_file());
         self.file
             .as_deref()
             .or_else(|| found().map(PathBuf::as_path))

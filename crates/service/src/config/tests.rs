@@ -32,11 +32,11 @@ crate::section! {
     forwarders: Vec<String> = Vec::new(), example("[\"udp://tracker.example:1337\"]"), file(&["forwarders"]);
 }
 
-fn thresholds_in_order(tracker: &Tracker) -> Vec<Objection> {
+fn thresholds_in_order(tracker: &Tracker) -> Vec<ValidationError> {
     let limit = tracker.queue_rate_limit_threshold;
     if limit != 0 && limit < tracker.queue_throttle_threshold {
         let text = "must not be below `queue_throttle_threshold`";
-        return vec![Objection::new("queue_rate_limit_threshold", text)];
+        return vec![ValidationError::new("queue_rate_limit_threshold", text)];
     }
     Vec::new()
 }
@@ -99,13 +99,13 @@ fn load(sources: &Sources) -> Config {
 fn problems(sources: &Sources) -> String {
     schema()
         .load(sources)
-        .expect_err("the configuration is wrong")
+        .expect_err("an invalid configuration")
         .to_string()
 }
 
 fn show(config: &Config) -> String {
-    let line = |shown: &Shown| format!("{shown}  # {}\n", shown.origin);
-    config.shown().iter().map(line).collect()
+    let line = |shown: &DisplayValue| format!("{shown}  # {}\n", shown.origin);
+    config.values().iter().map(line).collect()
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn flag_beats_environment_beats_file_beats_default() {
 }
 
 #[test]
-fn every_value_tells_its_origin_and_secrets_are_masked() {
+fn every_value_has_its_origin_and_secrets_are_masked() {
     let sources = toml(
         "[tracker]\n\
          queue_size = 500\n\
@@ -205,13 +205,13 @@ fn syntax_errors_are_all_named_without_showing_the_line() {
 }
 
 #[test]
-fn a_section_that_is_none_is_named() {
+fn a_section_that_is_not_a_table_is_named() {
     let sources = toml("tracker = 5\n\n[gateway]\n");
-    insta::assert_snapshot!(problems(&sources), @"headworks.toml:1: `tracker`: expected a table, found a whole number; write it as a section: [tracker]");
+    insta::assert_snapshot!(problems(&sources), @"headworks.toml:1: `tracker`: expected a table, found an integer; write it as a section: [tracker]");
 }
 
 #[test]
-fn objections_name_the_line() {
+fn validation_errors_name_the_line() {
     let sources = toml("[tracker]\n\nqueue_rate_limit_threshold = 10\n");
     insta::assert_snapshot!(problems(&sources), @"headworks.toml:3: `tracker.queue_rate_limit_threshold`: must not be below `queue_throttle_threshold`");
 }
@@ -232,12 +232,12 @@ fn a_predecessors_yaml_is_read_and_unknown_keys_are_warnings() {
         (500, Duration::from_secs(60))
     );
     assert_eq!(tracker.forwarders, ["udp://a", "udp://b"]);
-    insta::assert_snapshot!(config.warnings(), @"retracker.yaml:4: `listen_addr`: unknown key; it is ignored");
+    insta::assert_snapshot!(config.warnings(), @"retracker.yaml:4: `listen_addr`: unknown key; ignored");
     let wrong = Sources::new().text(
         "retracker.yaml",
         "retry_period: 60\nforwarder_queue_size: many\n",
     );
-    insta::assert_snapshot!(problems(&wrong), @"retracker.yaml:2: `tracker.queue_size`: expected a whole number, 0 or more, found other text; for example: queue_size = 10000");
+    insta::assert_snapshot!(problems(&wrong), @"retracker.yaml:2: `tracker.queue_size`: expected an integer, 0 or more, found other text; for example: queue_size = 10000");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn a_predecessors_ini_is_read_and_unknown_keys_are_warnings() {
     let gateway = config.section::<Gateway>();
     assert_eq!((gateway.max_concurrent, gateway.enabled), (7, false));
     assert_eq!(gateway.policy, Policy::Strict);
-    insta::assert_snapshot!(config.warnings(), @"gateway.ini:5: `scheduler_mood`: unknown key; it is ignored");
+    insta::assert_snapshot!(config.warnings(), @"gateway.ini:5: `scheduler_mood`: unknown key; ignored");
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn a_predecessors_key_that_is_written_twice_is_a_warning() {
     let text = "[scheduler]\nscheduler_max_concurrent = 7\nscheduler_max_concurrent = 8\n";
     let config = load(&Sources::new().text("gateway.ini", text));
     assert_eq!(config.section::<Gateway>().max_concurrent, 8);
-    insta::assert_snapshot!(config.warnings(), @"gateway.ini:2: `scheduler_max_concurrent`: written twice; it is ignored, what counts is at gateway.ini:3");
+    insta::assert_snapshot!(config.warnings(), @"gateway.ini:2: `scheduler_max_concurrent`: duplicate key; the value at gateway.ini:3 is used");
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn the_default_file_is_clean_and_means_the_defaults() {
     assert_eq!(*written.section::<Gateway>(), Gateway::default());
     let values = |config: &Config| -> Vec<_> {
         config
-            .shown()
+            .values()
             .iter()
             .map(|shown| (shown.key.clone(), shown.value.clone()))
             .collect()
@@ -335,14 +335,14 @@ fn keys_and_sections_that_are_written_twice_are_named_with_both_places() {
     ] {
         let told = problems(&toml(text));
         let expected = format!(
-            "headworks.toml:{second}: `{key}`: written twice; the first is at headworks.toml:{first}: leave one of them out"
+            "headworks.toml:{second}: `{key}`: duplicate key; first defined at headworks.toml:{first}; remove one of them"
         );
         assert_eq!(told.lines().next(), Some(expected.as_str()), "{text}");
     }
 }
 
 #[test]
-fn numbers_that_nobody_reads_are_cut_short() {
+fn long_numbers_are_truncated() {
     let digits = "9".repeat(300);
     let told = problems(&toml(&format!(
         "[gateway]\npolicy = '{digits}'\nmax_concurrent = {digits}\nx{digits} = 1\n"
@@ -358,13 +358,13 @@ fn numbers_that_nobody_reads_are_cut_short() {
 }
 
 #[test]
-fn what_is_not_text_is_named_with_its_line() {
+fn a_file_that_is_not_text_is_named_with_its_line() {
     let path = std::env::temp_dir().join(format!("headworks-latin-{}.toml", std::process::id()));
     std::fs::write(&path, b"[tracker]\n# caf\xe9\nage = 1\n").unwrap();
     let told = problems(&Sources::new().file(&path));
     std::fs::remove_file(&path).unwrap();
     assert!(
-        told.ends_with(".toml:2: not UTF-8 text; save the file in UTF-8, without other characters"),
+        told.ends_with(".toml:2: not UTF-8 text; save the file as UTF-8"),
         "{told}"
     );
 }
@@ -438,7 +438,7 @@ fn some_values_hold_only_without_a_file() {
             .load(sources)
             .unwrap_or_else(|told| panic!("{told}"));
         let key = "gateway.max_concurrent";
-        let shown = config.shown().iter().find(|shown| shown.key == key);
+        let shown = config.values().iter().find(|shown| shown.key == key);
         shown.unwrap().clone()
     };
     let shown = load(&sources);
@@ -459,7 +459,7 @@ fn a_file_beside_the_configuration_is_used_where_it_exists() {
     let schema = Schema::new().with::<Files>();
     let other = |text: &str| {
         let sources = Sources::new().text(folder.join("works.toml"), text);
-        let loaded = schema.load(&sources.beside("files.other", "extra.txt"));
+        let loaded = schema.load(&sources.sibling_file("files.other", "extra.txt"));
         let loaded = loaded.unwrap_or_else(|problems| panic!("{problems}"));
         loaded.section::<Files>().other.clone()
     };

@@ -81,7 +81,7 @@ fn parse_size(text: &str) -> Option<u64> {
 /// assert_eq!(headworks_service::config::show_duration(Duration::from_millis(1500)), "1500ms");
 /// ```
 #[must_use]
-pub fn show_duration(duration: Duration) -> String {
+pub fn format_duration(duration: Duration) -> String {
     show(duration.as_nanos(), &DURATION_UNITS, "0s")
 }
 
@@ -91,7 +91,7 @@ pub fn show_duration(duration: Duration) -> String {
 /// assert_eq!(headworks_service::config::show_size(64 << 20), "64MiB");
 /// ```
 #[must_use]
-pub fn show_size(bytes: u64) -> String {
+pub fn format_size(bytes: u64) -> String {
     show(u128::from(bytes), &SIZE_UNITS, "0B")
 }
 
@@ -237,7 +237,7 @@ unit_module!(
     "A duration; a plain number means seconds.",
     "a duration such as \"30s\", \"5m\" or \"1h30m\" (a plain number means seconds)",
     |text| super::parse_duration(text, 1_000_000_000),
-    super::show_duration
+    super::format_duration
 );
 unit_module!(
     millis,
@@ -245,7 +245,7 @@ unit_module!(
     "A duration; a plain number means milliseconds.",
     "a duration such as \"250ms\" or \"2s\" (a plain number means milliseconds)",
     |text| super::parse_duration(text, 1_000_000),
-    super::show_duration
+    super::format_duration
 );
 unit_module!(
     minutes,
@@ -253,7 +253,7 @@ unit_module!(
     "A duration; a plain number means minutes.",
     "a duration such as \"30m\" or \"3h\" (a plain number means minutes)",
     |text| super::parse_duration(text, 60_000_000_000),
-    super::show_duration
+    super::format_duration
 );
 unit_module!(
     bytes,
@@ -261,7 +261,7 @@ unit_module!(
     "A size; a plain number means bytes.",
     "a size such as \"64MiB\" or \"10GB\" (a plain number means bytes)",
     super::parse_size,
-    super::show_size
+    super::format_size
 );
 
 #[cfg(test)]
@@ -312,8 +312,8 @@ mod tests {
         #[test]
         fn shown_amounts_read_back(nanos in any::<u64>(), size in any::<u64>()) {
             let duration = Duration::from_nanos(nanos);
-            prop_assert_eq!(parse_duration(&show_duration(duration), SECOND), Some(duration));
-            prop_assert_eq!(parse_size(&show_size(size)), Some(size));
+            prop_assert_eq!(parse_duration(&format_duration(duration), SECOND), Some(duration));
+            prop_assert_eq!(parse_size(&format_size(size)), Some(size));
         }
     }
 }

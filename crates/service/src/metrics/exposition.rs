@@ -29,7 +29,7 @@ impl Display for Exposition {
         for (name, (family, samples)) in &self.families {
             let help = family.help.replace('\\', r"\\").replace('\n', r"\n");
             writeln!(f, "# HELP {name} {help}")?;
-            writeln!(f, "# TYPE {name} {}", family.kind.word())?;
+            writeln!(f, "# TYPE {name} {}", family.kind.name())?;
             f.write_str(samples)?;
         }
         Ok(())
@@ -128,7 +128,7 @@ impl Display for Number {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::strict;
+    use crate::metrics::test_parser;
     use proptest::prelude::*;
 
     const DEPTH: Family = Family::gauge("queue_depth", "Jobs that wait.\nAll of them.");
@@ -166,7 +166,7 @@ mod tests {
         fn any_label_and_number_reads_back(label in any::<String>(), value in any::<f64>()) {
             let mut out = Exposition::default();
             out.family(&SERVED).sample(&[("label", &label)], value);
-            let samples = strict::parse(&out.to_string()).unwrap();
+            let samples = test_parser::parse(&out.to_string()).unwrap();
             prop_assert_eq!(&samples[0].labels, &[("label".to_owned(), label)]);
             prop_assert!(samples[0].value == value || value.is_nan());
         }

@@ -13,7 +13,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub(super) const fn word(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",

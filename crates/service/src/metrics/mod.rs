@@ -7,7 +7,7 @@
 mod exposition;
 mod family;
 #[cfg(test)]
-mod strict;
+mod test_parser;
 
 use std::sync::{Arc, PoisonError, RwLock};
 

@@ -72,7 +72,7 @@ pub struct Choice {
 
 /// The result of an action.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Done {
+pub struct ActionResult {
     /// A sentence that says what was done.
     pub message: String,
     /// Details for programs.
@@ -80,12 +80,12 @@ pub struct Done {
     pub details: Value,
 }
 
-impl Done {
+impl ActionResult {
     /// A result with `message` and no details.
     #[must_use]
-    pub fn new(message: impl Into<String>) -> Done {
+    pub fn new(message: impl Into<String>) -> ActionResult {
         let message = message.into();
-        Done {
+        ActionResult {
             message,
             details: Value::Null,
         }
@@ -106,15 +106,12 @@ impl Action {
     pub fn check(&self, args: &Args) -> Result<(), PanelError> {
         let known = |name: &String| self.parameters.iter().any(|p| p.name == *name);
         if let Some(unknown) = args.keys().find(|name| !known(name)) {
-            return Err(PanelError::argument(
-                unknown,
-                "this action does not take it",
-            ));
+            return Err(PanelError::argument(unknown, "unknown argument"));
         }
         for parameter in &self.parameters {
             match args.get(&parameter.name) {
                 None | Some(Value::Null) if parameter.required => {
-                    return Err(PanelError::argument(&parameter.name, "it is required"));
+                    return Err(PanelError::argument(&parameter.name, "required"));
                 }
                 None | Some(Value::Null) => {}
                 Some(value) => parameter.check(value)?,
@@ -131,10 +128,7 @@ impl Parameter {
             ParameterKind::Row(widget) => {
                 (value.is_string(), format!("the id of a row in `{widget}`"))
             }
-            ParameterKind::Whole => (
-                value.is_i64() || value.is_u64(),
-                "a whole number".to_owned(),
-            ),
+            ParameterKind::Whole => (value.is_i64() || value.is_u64(), "an integer".to_owned()),
             ParameterKind::Number => (value.is_number(), "a number".to_owned()),
             ParameterKind::Flag => (value.is_boolean(), "true or false".to_owned()),
             ParameterKind::Choice(choices) => {
@@ -197,10 +191,10 @@ mod tests {
             refused(json!({"gate": 3, "depth": 9})),
         ];
         insta::assert_snapshot!(words.map(Option::unwrap).join("\n"), @r"
-        argument `gate`: it is required
-        argument `gate`: expected a whole number
+        argument `gate`: required
+        argument `gate`: expected an integer
         argument `bank`: expected one of `left`, `right`
-        argument `depth`: this action does not take it
+        argument `depth`: unknown argument
         ");
     }
 }

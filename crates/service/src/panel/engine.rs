@@ -9,7 +9,7 @@ use super::{
 /// Maximum rows in the table of targets: a snapshot is fetched once a second and must stay small.
 const TARGETS: usize = 200;
 /// The quantiles of the wait times that are shown.
-const QUANTILES: [(f64, &str); 4] = [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (1.0, "most")];
+const QUANTILES: [(f64, &str); 4] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (1.0, "max")];
 
 /// A panel over the [`View`] of a core.
 ///
@@ -25,21 +25,22 @@ const QUANTILES: [(f64, &str); 4] = [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"
 pub struct EnginePanel {
     name: String,
     title: String,
-    look: Box<dyn Fn() -> View + Send + Sync>,
+    take_view: Box<dyn Fn() -> View + Send + Sync>,
 }
 
 impl EnginePanel {
-    /// A panel with the name `name` and the title `title`; `look` takes a snapshot of the core.
+    /// A panel with the name `name` and the title `title`. `take_view` takes a snapshot of the
+    /// core.
     #[must_use]
     pub fn new(
         name: impl Into<String>,
         title: impl Into<String>,
-        look: impl Fn() -> View + Send + Sync + 'static,
+        take_view: impl Fn() -> View + Send + Sync + 'static,
     ) -> EnginePanel {
         EnginePanel {
             name: name.into(),
             title: title.into(),
-            look: Box::new(look),
+            take_view: Box::new(take_view),
         }
     }
 }
@@ -50,7 +51,7 @@ impl Panel for EnginePanel {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let view = (self.look)();
+        let view = (self.take_view)();
         let mut widgets = vec![
             Widget::new("load", "Jobs", Body::Series(load(&view))),
             Widget::new(
@@ -78,15 +79,15 @@ impl Panel for EnginePanel {
 
 fn health(view: &View) -> Health {
     if view.draining {
-        return Health::Warning("drains: nothing new is admitted".into());
+        return Health::Warning("draining: new jobs are refused".into());
     }
     if view.paused {
-        return Health::Warning("paused: nothing is given out".into());
+        return Health::Warning("paused: no jobs are granted".into());
     }
     match (view.running, view.waiting) {
         (0, 0) => Health::Idle,
         (_, waiting) if view.capacity > 0 && waiting >= view.capacity => {
-            Health::Bad(format!("full: all {waiting} places are taken"))
+            Health::Bad(format!("queue full: {waiting} waiting"))
         }
         _ => Health::Good,
     }
@@ -225,7 +226,7 @@ fn targets(view: &View) -> Paged {
         "running",
         "waiting",
         "granted",
-        "faults in a row",
+        "consecutive faults",
         "requests left",
         "cost left",
     ];
@@ -242,7 +243,7 @@ mod tests {
     use headworks_core::{Config, Core, Job, Time};
 
     #[test]
-    fn what_waits_and_runs_is_shown() {
+    fn waiting_and_running_jobs_are_shown() {
         let mut core: Core<()> = Core::new(Config::default(), Time::ZERO).unwrap();
         let now = Time::ZERO;
         for _ in 0..3 {

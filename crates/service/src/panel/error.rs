@@ -13,7 +13,7 @@ pub enum PanelError {
         name: String,
     },
     /// The cursor is no longer valid: start again at the first page.
-    #[error("this cursor leads nowhere any more: begin at the first page")]
+    #[error("stale cursor: start again at the first page")]
     StaleCursor,
     /// An argument is invalid.
     #[error("argument `{name}`: {problem}")]
@@ -27,7 +27,7 @@ pub enum PanelError {
     #[error("refused: {0}")]
     Refused(String),
     /// The application does not support it.
-    #[error("this application does not offer {0}")]
+    #[error("not supported by this application: {0}")]
     NotOffered(&'static str),
     /// The attempt failed.
     #[error("failed: {0}")]

@@ -6,21 +6,21 @@
 //! not stop it; `snapshot` is called once a second and must be cheap.
 
 mod action;
-mod answer;
-mod described;
+mod description;
 mod engine;
 mod error;
+mod explanation;
 mod widget;
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-pub use action::{Action, Args, Choice, Done, Parameter, ParameterKind};
-pub use answer::{Change, Comparison, Explanation, Fact, WhatIf};
-pub use described::{Described, PanelList};
+pub use action::{Action, ActionResult, Args, Choice, Parameter, ParameterKind};
+pub use description::{PanelDescription, PanelList};
 pub use engine::EnginePanel;
 pub use error::PanelError;
+pub use explanation::{Change, Comparison, Explanation, Fact, Prediction};
 pub use widget::{
     Body, Cell, Column, Cursor, Health, HeatMap, Line, LineKind, Page, Paged, Round, RoundState,
     Rounds, Row, Series, Side, Snapshot, Unit, Widget,
@@ -77,7 +77,7 @@ pub trait Panel: Send + Sync {
         &'a self,
         action: &'a str,
         args: &'a Args,
-    ) -> BoxFuture<'a, Result<Done, PanelError>> {
+    ) -> BoxFuture<'a, Result<ActionResult, PanelError>> {
         let _ = args;
         Box::pin(async move { Err(PanelError::unknown_action(action)) })
     }
@@ -101,7 +101,10 @@ pub trait Panel: Send + Sync {
     }
 
     /// Predicts the effect of other settings.
-    fn what_if<'a>(&'a self, changes: &'a [Change]) -> BoxFuture<'a, Result<WhatIf, PanelError>> {
+    fn what_if<'a>(
+        &'a self,
+        changes: &'a [Change],
+    ) -> BoxFuture<'a, Result<Prediction, PanelError>> {
         let _ = changes;
         Box::pin(async { Err(PanelError::not_offered("what-if answers")) })
     }

@@ -25,7 +25,7 @@ pub(super) fn hops(header: ClientHeader, headers: &HeaderMap) -> Vec<Hop> {
             .collect(),
         ClientHeader::Forwarded => {
             let lines = lines(headers, "forwarded");
-            lines.flat_map(elements).collect()
+            lines.flat_map(forwarded_hops).collect()
         }
     }
 }
@@ -53,9 +53,9 @@ fn address(text: &str) -> Hop {
 
 /// The hops of one `Forwarded` line. A quote that a client left open would swallow the elements
 /// that the proxy appended, so the whole line counts as hidden.
-fn elements(line: &str) -> Vec<Hop> {
+fn forwarded_hops(line: &str) -> Vec<Hop> {
     match split_unquoted(line, ',') {
-        Some(elements) => elements.into_iter().map(forwarded).collect(),
+        Some(forwarded_hops) => forwarded_hops.into_iter().map(forwarded).collect(),
         None => vec![None],
     }
 }

@@ -241,7 +241,7 @@ mod tests {
         }
 
         #[test]
-        fn nor_by_leaving_quotes_open(invented in r#"(for=6\.6\.6\.6|;|"|\\|,|=|x| ){0,30}"#) {
+        fn open_quotes_do_not_let_a_client_choose_its_address(invented in r#"(for=6\.6\.6\.6|;|"|\\|,|=|x| ){0,30}"#) {
             let written = format!("{invented}, for=203.0.113.7, for=10.3.3.3");
             let headers = headers("forwarded", &[&written]);
             let client = client(ClientHeader::Forwarded, "10.0.0.1", &headers);

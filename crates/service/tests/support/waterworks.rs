@@ -193,7 +193,7 @@ impl Panel for Waterworks {
         &'a self,
         action: &'a str,
         args: &'a Args,
-    ) -> BoxFuture<'a, Result<Done, PanelError>> {
+    ) -> BoxFuture<'a, Result<ActionResult, PanelError>> {
         Box::pin(async move {
             match action {
                 "open" => {
@@ -202,7 +202,7 @@ impl Panel for Waterworks {
                         gates.ok_or_else(|| PanelError::argument("gates", "none below zero"))?;
                     let before = self.open.fetch_add(gates, Ordering::Relaxed);
                     let details = json!({ "open": before + gates });
-                    Ok(Done {
+                    Ok(ActionResult {
                         message: format!("opened {gates} gates"),
                         details,
                     })
@@ -229,7 +229,10 @@ impl Panel for Waterworks {
         })
     }
 
-    fn what_if<'a>(&'a self, changes: &'a [Change]) -> BoxFuture<'a, Result<WhatIf, PanelError>> {
+    fn what_if<'a>(
+        &'a self,
+        changes: &'a [Change],
+    ) -> BoxFuture<'a, Result<Prediction, PanelError>> {
         Box::pin(async move {
             let pumps = changes.iter().find(|change| change.key == "pumps");
             let pumps = pumps.and_then(|change| change.value.as_f64());
@@ -240,7 +243,7 @@ impl Panel for Waterworks {
                 now: 100.0,
                 then: 50.0 * pumps,
             }];
-            Ok(WhatIf {
+            Ok(Prediction {
                 summary: format!("with {pumps} pumps"),
                 compared,
             })

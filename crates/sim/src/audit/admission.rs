@@ -1,38 +1,38 @@
 //! Checks of admission: admitted, refused and shed jobs.
 
-use super::books::{Books, Place, Record};
-use super::{Number, Violation};
+use super::model::{JobRecord, JobState, Model};
+use super::{JobNumber, Violation};
 use headworks_core::{
     Bound, Class, Flow, Job, LONGEST, OnSuspend, Policy, Reason, Refused, Ticket, Time,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-impl Books {
+impl Model {
     /// Checks that an admitted job was entitled to admission.
     pub(super) fn admitted(
         &mut self,
         ticket: Ticket,
-        job: &Job<Number>,
-        shed: Option<Number>,
+        job: &Job<JobNumber>,
+        shed: Option<JobNumber>,
         before: usize,
     ) -> Result<(), Violation> {
-        self.due(self.now);
+        self.process_due(self.now);
         self.require(!self.draining, || "admitted while draining".into())?;
-        self.require(job.class.index_in(&self.config.classes), || {
+        self.require(job.class.is_valid_in(&self.config.classes), || {
             "admitted into a class that does not exist".into()
         })?;
         self.require(!self.is_live(job.key), || {
             format!("job {} is a duplicate", job.payload)
         })?;
         self.require(job.expire_at.is_none_or(|at| at > self.now), || {
-            "admitted after its time".into()
+            "admitted after its expiry".into()
         })?;
         let full = self.held(job.class).count() >= self.config.bound.places();
         let delayed = self
             .jobs
             .values()
-            .filter(|record| record.place == Place::Delayed)
+            .filter(|record| record.place == JobState::Delayed)
             .count();
         self.enter(ticket, job);
         let record = &self.jobs[&job.payload];
@@ -40,7 +40,7 @@ impl Books {
             && self.gate.fits(job.cost)
             && self.flows[&job.flow].fits(job.cost);
         self.require(fits, || format!("job {} can never fit", job.payload))?;
-        if record.place == Place::Delayed {
+        if record.place == JobState::Delayed {
             return self.require(delayed < self.config.delayed_bound, || {
                 "admitted beyond the bound of the delayed".into()
             });
@@ -60,12 +60,12 @@ impl Books {
     /// Checks that a refusal and its retry hint are justified.
     pub(super) fn refused(
         &mut self,
-        job: &Job<Number>,
-        refused: &Refused<Number>,
-        shed: Option<Number>,
+        job: &Job<JobNumber>,
+        refused: &Refused<JobNumber>,
+        shed: Option<JobNumber>,
         sheds: bool,
     ) -> Result<(), Violation> {
-        self.due(self.now);
+        self.process_due(self.now);
         self.coverage.note(format!("refused {}", refused.reason));
         self.require(shed.is_none(), || {
             "a job was shed for an arrival that was refused".into()
@@ -79,10 +79,10 @@ impl Books {
         })?;
         if refused.reason == Reason::Full {
             self.require(refused.retry_after.is_some(), || {
-                "refused as full without saying when to come back".into()
+                "refused as full without a retry hint".into()
             })?;
         }
-        let least = self.least_retry(job, refused.reason).min(LONGEST);
+        let least = self.min_retry(job, refused.reason).min(LONGEST);
         let told = refused
             .retry_after
             .map(|after| after + Duration::from_micros(1));
@@ -104,7 +104,7 @@ impl Books {
             format!("refused as {} without a time to wait", refused.reason)
         })?;
         self.require(sheds || refused.booking.is_none(), || {
-            "a place was booked for a caller who takes nobody's".into()
+            "a place was booked for a caller that must not shed".into()
         })?;
         if refused.booking.is_some() {
             self.booked += 1;
@@ -113,13 +113,13 @@ impl Books {
     }
 
     /// Whether the reason of a refusal holds, for a submission that may shed others or not.
-    fn justifies(&mut self, job: &Job<Number>, reason: Reason, sheds: bool) -> bool {
+    fn justifies(&mut self, job: &Job<JobNumber>, reason: Reason, sheds: bool) -> bool {
         let allowed = self.fitting(job.targets, job.cost);
         let usable = self.usable_at(&allowed);
         let flow_fits = self.flow_meter(job.flow).fits(job.cost);
         match reason {
             Reason::Draining => self.draining,
-            Reason::UnknownClass => !job.class.index_in(&self.config.classes),
+            Reason::UnknownClass => !job.class.is_valid_in(&self.config.classes),
             Reason::Expired => job.expire_at.is_some_and(|at| at <= self.now),
             Reason::Duplicate => self.is_live(job.key),
             Reason::TooLarge => !self.gate.fits(job.cost) || !flow_fits || allowed.is_empty(),
@@ -132,25 +132,25 @@ impl Books {
             Reason::DelayedFull => {
                 self.jobs
                     .values()
-                    .filter(|record| record.place == Place::Delayed)
+                    .filter(|record| record.place == JobState::Delayed)
                     .count()
                     >= self.config.delayed_bound
             }
             Reason::Merged => self.jobs.values().any(|other| {
-                other.place == Place::Delayed
+                other.place == JobState::Delayed
                     && job.delay_key.is_some()
                     && other.delay_key == job.delay_key
             }),
             Reason::TargetFull => {
                 let waiting = self.waiting();
                 let alone = waiting.filter(|(_, record)| record.allowed == allowed);
-                let full = allowed.len() == 1 && alone.count() >= self.most_alone();
-                full && !(sheds && self.deserves_at_target(job, &allowed))
+                let full = allowed.len() == 1 && alone.count() >= self.single_target_bound();
+                full && !(sheds && self.is_under_share_at_target(job, &allowed))
             }
             Reason::DeadlineUnreachable => {
                 self.config.refuse_unreachable
                     && job.expire_at.is_some()
-                    && self.may_be_ahead(job) > 0
+                    && self.jobs_ahead(job) > 0
             }
             Reason::Full if !sheds => {
                 self.booked > 0 || self.held(job.class).count() >= self.config.bound.places()
@@ -162,7 +162,7 @@ impl Books {
 
     /// The number of jobs under the same bound that could go before an arrival. Classes that the
     /// policy serves after it do not count.
-    fn may_be_ahead(&self, job: &Job<Number>) -> usize {
+    fn jobs_ahead(&self, job: &Job<JobNumber>) -> usize {
         let strictly_after = |class: Class| match self.config.policy {
             Policy::Strict => class > job.class,
             Policy::Hybrid => job.class == Class(0) && class > job.class,
@@ -176,7 +176,7 @@ impl Books {
 
     /// The shortest valid retry hint. A hint must not be shorter than a wait that can be computed:
     /// no place becomes free before something is granted.
-    fn least_retry(&self, job: &Job<Number>, reason: Reason) -> Duration {
+    fn min_retry(&self, job: &Job<JobNumber>, reason: Reason) -> Duration {
         let everything = self.gate.least_wait(self.now);
         let allowed = self.fitting(job.targets, job.cost);
         let suspended = self.usable_at(&allowed).filter(|at| *at < Time::MAX);
@@ -202,12 +202,14 @@ impl Books {
         if taken < places {
             return self.booked > 0;
         }
-        taken > places || !self.deserves(class, flow) || self.undeserving(class, flow).is_none()
+        taken > places
+            || !self.is_under_share(class, flow)
+            || self.flow_over_share(class, flow).is_none()
     }
 
     /// Whether an arrival is entitled to the place of a job that waits for the same target: its
     /// flow holds less than its share there, and another lane holds more for its weight.
-    fn deserves_at_target(&self, job: &Job<Number>, allowed: &[u32]) -> bool {
+    fn is_under_share_at_target(&self, job: &Job<JobNumber>, allowed: &[u32]) -> bool {
         if self.held(job.class).count() > self.config.bound.places() {
             return false;
         }
@@ -224,7 +226,7 @@ impl Books {
         let weights = lanes.keys().map(|(_, flow)| self.flow_weight(*flow));
         let weights = weights.sum::<u64>() + newcomer;
         let after = ((mine + 1) << 20) / weight;
-        mine * weights < self.most_alone() as u64 * weight
+        mine * weights < self.single_target_bound() as u64 * weight
             && (lanes.iter())
                 .any(|((_, flow), held)| (held << 20) / self.flow_weight(*flow) > after)
     }
@@ -235,7 +237,7 @@ impl Books {
             .count() as u64
     }
 
-    fn deserves(&self, class: Class, flow: Flow) -> bool {
+    fn is_under_share(&self, class: Class, flow: Flow) -> bool {
         let mut flows: Vec<Flow> = self.held(class).map(|(_, record)| record.flow).collect();
         flows.push(flow);
         flows.sort_unstable();
@@ -246,7 +248,7 @@ impl Books {
     }
 
     /// A flow that holds more for its weight than this one would with one more job.
-    fn undeserving(&self, class: Class, flow: Flow) -> Option<Flow> {
+    fn flow_over_share(&self, class: Class, flow: Flow) -> Option<Flow> {
         let mine = ((self.holds(class, flow) + 1) << 20) / self.flow_weight(flow);
         self.held(class)
             .map(|(_, record)| record.flow)
@@ -257,22 +259,22 @@ impl Books {
     /// class less urgent than one that displaces it.
     pub(super) fn shed(
         &mut self,
-        job: &Job<Number>,
-        arrival: Option<&Job<Number>>,
+        job: &Job<JobNumber>,
+        arrival: Option<&Job<JobNumber>>,
     ) -> Result<(), Violation> {
         let Some(arrival) = arrival else {
             return self.require(false, || "shed without an arrival".into());
         };
-        self.due(self.now);
+        self.process_due(self.now);
         let (class, flow) = (arrival.class, arrival.flow);
         let displaces = matches!(self.config.bound, Bound::Shared(_))
             && self.config.classes[usize::from(class.0)]
                 .displaces
                 .is_some_and(|from| job.class >= from);
         let allowed = self.fitting(arrival.targets, arrival.cost);
-        let alone = |record: &Record| record.allowed == allowed;
+        let alone = |record: &JobRecord| record.allowed == allowed;
         let waiting = self.waiting().filter(|(_, record)| alone(record)).count();
-        if allowed.len() == 1 && waiting >= self.most_alone() {
+        if allowed.len() == 1 && waiting >= self.single_target_bound() {
             let victim = &self.jobs[&job.payload];
             self.require(alone(victim), || {
                 "shed from another target than the full one".into()
@@ -292,13 +294,15 @@ impl Books {
         }
         let full = self.held(class).count() >= self.config.bound.places();
         self.require(full, || "shed though there was room".into())?;
-        if displaces && !(self.deserves(class, flow) && self.undeserving(class, flow).is_some()) {
+        if displaces
+            && !(self.is_under_share(class, flow) && self.flow_over_share(class, flow).is_some())
+        {
             self.coverage.note("displaced");
             return Ok(());
         }
         let most = |flow: Flow| (self.holds(class, flow) << 20) / self.flow_weight(flow);
         let greatest = self.held(class).map(|(_, record)| most(record.flow)).max();
-        self.require(self.deserves(class, flow), || {
+        self.require(self.is_under_share(class, flow), || {
             format!(
                 "job {} was shed for a flow that holds its share",
                 job.payload
@@ -319,7 +323,7 @@ impl Books {
         key.is_some() && self.jobs.values().any(|record| record.key == key)
     }
 
-    fn most_alone(&self) -> usize {
+    fn single_target_bound(&self) -> usize {
         let bound = match self.config.bound {
             Bound::Shared(places) => places,
             Bound::PerClass(places) => places * self.config.classes.len(),
@@ -333,11 +337,11 @@ impl Books {
 }
 
 trait InClasses {
-    fn index_in<T>(self, classes: &[T]) -> bool;
+    fn is_valid_in<T>(&self, classes: &[T]) -> bool;
 }
 
 impl InClasses for Class {
-    fn index_in<T>(self, classes: &[T]) -> bool {
+    fn is_valid_in<T>(&self, classes: &[T]) -> bool {
         usize::from(self.0) < classes.len()
     }
 }

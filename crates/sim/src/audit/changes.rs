@@ -1,12 +1,12 @@
 //! Changes that no call asks for: timers, target states and settings.
 
-use super::books::{Books, Place, Record, TargetBook};
 use super::meter::Meter;
-use super::{Number, Violation};
+use super::model::{JobRecord, JobState, Model, TargetModel};
+use super::{JobNumber, Violation};
 use headworks_core::{Config, Event, OnSuspend, TargetId, TargetState, Time};
 
-impl Books {
-    pub(super) fn event(&mut self, event: &Event<Number>) -> Result<(), Violation> {
+impl Model {
+    pub(super) fn event(&mut self, event: &Event<JobNumber>) -> Result<(), Violation> {
         match event {
             Event::Expired { ticket, job } => {
                 self.require(job.expire_at.is_some_and(|at| at <= self.now), || {
@@ -45,7 +45,7 @@ impl Books {
                 // A reload may release a job that was delayed until a suspension ends.
                 let Some(record) = record.filter(|record| {
                     let due = record.due <= self.now || (reloaded && record.suspended);
-                    record.place == Place::Delayed && due
+                    record.place == JobState::Delayed && due
                 }) else {
                     return self.require(false, || "a job was postponed that was not due".into());
                 };
@@ -62,7 +62,7 @@ impl Books {
         self.coverage.note(format!("target {state}"));
         while self.targets.len() <= target.index() {
             let config = self.config.targets[self.targets.len()];
-            self.targets.push(TargetBook {
+            self.targets.push(TargetModel {
                 state: TargetState::Active,
                 meter: Meter::new(config.limits, self.now),
                 probe: false,
@@ -70,12 +70,12 @@ impl Books {
         }
         if !state.is_usable() {
             // No timer causes this change, so everything due has already been processed.
-            self.due(self.now);
+            self.process_due(self.now);
         }
         let before = std::mem::replace(&mut self.targets[target.index()].state, state);
         // Jobs that wait only for suspended targets are delayed without an event of their own.
         if self.config.on_suspend == OnSuspend::Delay && !state.is_usable() {
-            let moved: Vec<(Number, Time)> = self
+            let moved: Vec<(JobNumber, Time)> = self
                 .waiting()
                 .filter(|(_, record)| record.allowed.contains(&(target.index() as u32)))
                 .filter_map(|(number, record)| {
@@ -86,7 +86,7 @@ impl Books {
                 .collect();
             for (number, due) in moved {
                 let record = self.jobs.get_mut(&number).expect("just seen");
-                record.place = Place::Delayed;
+                record.place = JobState::Delayed;
                 record.moved = self.calls;
                 record.due = due;
                 record.suspended = true;
@@ -102,7 +102,7 @@ impl Books {
     fn released(&mut self, target: TargetId) {
         let now = self.now;
         for record in self.jobs.values_mut() {
-            let waits = record.place == Place::Delayed && record.suspended;
+            let waits = record.place == JobState::Delayed && record.suspended;
             if waits && record.allowed.contains(&(target.index() as u32)) {
                 self.coverage.note("released");
                 record.suspended = false;
@@ -113,11 +113,11 @@ impl Books {
     }
 
     /// Moves delayed jobs that are due to the queue, unless an event said otherwise.
-    pub(super) fn due(&mut self, now: Time) {
+    pub(super) fn process_due(&mut self, now: Time) {
         let (now, calls) = (self.now.max(now), self.calls);
         for record in self.jobs.values_mut() {
-            if record.place == Place::Delayed && record.due <= now && record.moved < calls {
-                record.place = Place::Waiting;
+            if record.place == JobState::Delayed && record.due <= now && record.moved < calls {
+                record.place = JobState::Waiting;
                 record.joined = 2 * calls;
                 record.moved = calls;
             }
@@ -143,7 +143,7 @@ impl Books {
         for (index, config) in self.config.targets.iter().enumerate() {
             match self.targets.get_mut(index) {
                 Some(target) => target.meter.reconfigure(config.limits, now),
-                None => self.targets.push(TargetBook {
+                None => self.targets.push(TargetModel {
                     state: TargetState::Active,
                     meter: Meter::new(config.limits, now),
                     probe: false,
@@ -155,11 +155,11 @@ impl Books {
     /// Recomputes where jobs may go, after the targets have their new settings.
     pub(super) fn refitted(&mut self) {
         // Jobs that the new settings released join the queue before they are moved.
-        self.due(self.now);
-        let fitting: Vec<(Number, Vec<u32>)> = self
+        self.process_due(self.now);
+        let fitting: Vec<(JobNumber, Vec<u32>)> = self
             .jobs
             .iter()
-            .filter(|(_, record)| record.place != Place::Running)
+            .filter(|(_, record)| record.place != JobState::Running)
             .map(|(number, record)| (*number, self.still_allowed(record)))
             .collect();
         for (number, allowed) in fitting {
@@ -167,19 +167,19 @@ impl Books {
             let until = usable.filter(|at| *at < Time::MAX);
             let (now, calls) = (self.now, self.calls);
             let record = self.jobs.get_mut(&number).expect("just seen");
-            let delayed = record.place == Place::Delayed && record.suspended;
+            let delayed = record.place == JobState::Delayed && record.suspended;
             if delayed && record.allowed != allowed && usable.is_none() {
                 self.coverage.note("released by a reload");
                 record.suspended = false;
                 record.moved = calls - 1;
                 record.due = record.start_at.map_or(now, |at| at.max(now));
             }
-            let moved = record.place == Place::Waiting && record.allowed != allowed;
+            let moved = record.place == JobState::Waiting && record.allowed != allowed;
             record.allowed = allowed;
             if let Some(until) =
                 until.filter(|_| moved && self.config.on_suspend == OnSuspend::Delay)
             {
-                record.place = Place::Delayed;
+                record.place = JobState::Delayed;
                 record.suspended = true;
                 record.due = until;
                 record.moved = calls;
@@ -189,7 +189,7 @@ impl Books {
 
     /// The targets a job may go to under new limits. A target that refused the job is not added
     /// back.
-    fn still_allowed(&self, record: &Record) -> Vec<u32> {
+    fn still_allowed(&self, record: &JobRecord) -> Vec<u32> {
         let mut allowed = self.fitting(record.named, record.cost);
         if record.sent_elsewhere {
             allowed.retain(|target| record.allowed.contains(target));

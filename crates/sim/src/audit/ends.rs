@@ -1,16 +1,16 @@
 //! Checks of finished leases and ended jobs.
 
-use super::books::{Books, Place, Record};
-use super::{Number, Violation};
+use super::model::{JobRecord, JobState, Model};
+use super::{JobNumber, Violation};
 use headworks_core::{
     Fault, OnSuspend, Outcome, Settled, TargetId, TargetState, Ticket, Time, Verdict, View,
 };
 
-impl Books {
+impl Model {
     /// Records that a lease was returned: its job leaves the gates.
-    pub(super) fn left(&mut self, number: Number, outcome: &Outcome) {
+    pub(super) fn return_lease(&mut self, number: JobNumber, outcome: &Outcome) {
         let now = self.now;
-        let Record {
+        let JobRecord {
             flow,
             cost,
             target,
@@ -46,12 +46,12 @@ impl Books {
 
     pub(super) fn settled(
         &mut self,
-        number: Number,
+        number: JobNumber,
         target: TargetId,
         current: bool,
         outcome: &Outcome,
         verdict: Verdict,
-        settled: &Settled<Number>,
+        settled: &Settled<JobNumber>,
     ) -> Result<(), Violation> {
         if let Settled::Stale(_) = settled {
             self.coverage.note("stale lease");
@@ -96,9 +96,9 @@ impl Books {
     /// The end that the outcome of a lease brings its job to, if that end is permitted.
     fn end_of(
         &mut self,
-        record: &Record,
+        record: &JobRecord,
         outcome: &Outcome,
-        settled: &Settled<Number>,
+        settled: &Settled<JobNumber>,
     ) -> Option<&'static str> {
         let spent = record.used >= record.attempts;
         let unfit = self.fitting(record.named, record.cost).is_empty()
@@ -131,18 +131,18 @@ impl Books {
         })
     }
 
-    fn merged(&self, number: Number, record: &Record) -> Result<(), Violation> {
+    fn merged(&self, number: JobNumber, record: &JobRecord) -> Result<(), Violation> {
         let taken = self.jobs.values().any(|other| {
-            other.place == Place::Delayed
+            other.place == JobState::Delayed
                 && record.delay_key.is_some()
                 && other.delay_key == record.delay_key
         });
         self.require(taken, || format!("job {number} merged with nobody"))
     }
 
-    fn tried_again(&mut self, number: Number, fault: Fault, at: Time) -> Result<(), Violation> {
+    fn tried_again(&mut self, number: JobNumber, fault: Fault, at: Time) -> Result<(), Violation> {
         self.coverage.note(format!("retried {fault:?}"));
-        let Record {
+        let JobRecord {
             named,
             cost,
             used,
@@ -155,7 +155,7 @@ impl Books {
         let allowed = self.fitting(named, cost);
         let moved = self.calls;
         let record = self.leased(number);
-        record.place = Place::Delayed;
+        record.place = JobState::Delayed;
         record.moved = moved;
         record.due = at;
         record.used -= u32::from(fault == Fault::Overload);
@@ -165,12 +165,12 @@ impl Books {
         Ok(())
     }
 
-    fn sent_elsewhere(&mut self, number: Number, target: TargetId) -> Result<(), Violation> {
+    fn sent_elsewhere(&mut self, number: JobNumber, target: TargetId) -> Result<(), Violation> {
         self.coverage.note("elsewhere");
         let rest = self.others(&self.jobs[&number], target);
         let moved = self.calls;
         let record = self.leased(number);
-        record.place = Place::Waiting;
+        record.place = JobState::Waiting;
         record.moved = moved;
         record.used -= 1;
         record.sent_elsewhere = true;
@@ -182,8 +182,8 @@ impl Books {
 
     fn nowhere_else(
         &self,
-        number: Number,
-        record: &Record,
+        number: JobNumber,
+        record: &JobRecord,
         target: TargetId,
     ) -> Result<(), Violation> {
         let rest = self.others(record, target);
@@ -195,7 +195,7 @@ impl Books {
     }
 
     /// The targets other than `target` that a job may go to.
-    fn others(&self, record: &Record, target: TargetId) -> Vec<u32> {
+    fn others(&self, record: &JobRecord, target: TargetId) -> Vec<u32> {
         let fits = |other: &u32| self.targets[*other as usize].meter.fits(record.cost);
         let others = record.allowed.iter().copied();
         others
@@ -204,7 +204,7 @@ impl Books {
             .collect()
     }
 
-    fn leased(&mut self, number: Number) -> &mut Record {
+    fn leased(&mut self, number: JobNumber) -> &mut JobRecord {
         self.jobs
             .get_mut(&number)
             .expect("a current lease has a job")

@@ -1,8 +1,8 @@
 //! Checks of grants: order, target, and the reason if nothing is granted.
 
-use super::books::{Books, Place, Record};
 use super::meter::{Block, Meter};
-use super::{Number, Violation};
+use super::model::{JobRecord, JobState, Model};
+use super::{JobNumber, Violation};
 use headworks_core::{Class, Lease, Policy, TargetId, TargetState, Ticket, Time};
 use std::time::Duration;
 
@@ -17,25 +17,25 @@ enum Obstacle {
     Targets(Option<Block>),
 }
 
-impl Books {
+impl Model {
     pub(super) fn is_current(
         &self,
-        number: Number,
+        number: JobNumber,
         ticket: Ticket,
         attempt: u32,
         target: TargetId,
     ) -> bool {
         self.jobs.get(&number).is_some_and(|record| {
             record.ticket == ticket
-                && record.place == Place::Running
+                && record.place == JobState::Running
                 && record.used == attempt
                 && record.target == target.index() as u32
         })
     }
 
     /// Checks that a lease violates no limit, order or state.
-    pub(super) fn granted(&mut self, lease: &Lease<Number>) -> Result<(), Violation> {
-        self.due(self.now);
+    pub(super) fn granted(&mut self, lease: &Lease<JobNumber>) -> Result<(), Violation> {
+        self.process_due(self.now);
         let number = lease.payload;
         self.require(!self.paused, || "granted while paused".into())?;
         let Some(record) = self.jobs.get(&number).cloned() else {
@@ -43,7 +43,7 @@ impl Books {
                 format!("job {number} was leased, but does not live")
             });
         };
-        self.require(record.place == Place::Waiting, || {
+        self.require(record.place == JobState::Waiting, || {
             format!("job {number} was leased while {:?}", record.place)
         })?;
         let same = record.ticket == lease.ticket
@@ -51,7 +51,7 @@ impl Books {
             && record.flow == lease.flow
             && record.cost == lease.cost;
         self.require(same, || {
-            format!("the lease of job {number} tells something else of it")
+            format!("the lease of job {number} does not match the job")
         })?;
         self.require(lease.attempt == record.used + 1, || {
             format!(
@@ -59,16 +59,16 @@ impl Books {
                 lease.attempt, record.used
             )
         })?;
-        self.may_go_to(&record, lease.target)?;
-        self.in_order(number, &record, lease.aged)?;
+        self.check_target(&record, lease.target)?;
+        self.check_order(number, &record, lease.aged)?;
         if lease.aged {
             self.coverage.note("aged");
         }
-        self.take(number, lease.target);
+        self.apply_grant(number, lease.target);
         Ok(())
     }
 
-    fn may_go_to(&mut self, record: &Record, target: TargetId) -> Result<(), Violation> {
+    fn check_target(&mut self, record: &JobRecord, target: TargetId) -> Result<(), Violation> {
         self.require(record.allowed.contains(&(target.index() as u32)), || {
             format!("sent to target {}, which may not serve it", target.index())
         })?;
@@ -91,15 +91,17 @@ impl Books {
             format!("target {} is shut: {block:?}", target.index())
         })?;
         let block = self.gate.block(now, record.cost);
-        self.require(block.is_none(), || format!("everything is shut: {block:?}"))?;
+        self.require(block.is_none(), || {
+            format!("the global gate is shut: {block:?}")
+        })?;
         let block = self.flow_meter(record.flow).block(now, record.cost);
         self.require(block.is_none(), || format!("its flow is shut: {block:?}"))
     }
 
-    fn take(&mut self, number: Number, target: TargetId) {
+    fn apply_grant(&mut self, number: JobNumber, target: TargetId) {
         let now = self.now;
         let record = self.jobs.get_mut(&number).expect("a leased job lives");
-        record.place = Place::Running;
+        record.place = JobState::Running;
         record.used += 1;
         record.grants += 1;
         record.target = target.index() as u32;
@@ -118,7 +120,12 @@ impl Books {
     }
 
     /// Checks that the lease respects the order of its lane, its flow and the policy.
-    fn in_order(&self, number: Number, record: &Record, aged: bool) -> Result<(), Violation> {
+    fn check_order(
+        &self,
+        number: JobNumber,
+        record: &JobRecord,
+        aged: bool,
+    ) -> Result<(), Violation> {
         for (other, waiting) in self.waiting().filter(|(other, _)| **other != number) {
             let older = waiting.joined < record.joined;
             let same_queue = waiting.class == record.class && waiting.flow == record.flow;
@@ -155,13 +162,13 @@ impl Books {
 
     /// Whether a cost bucket that a job draws on may be reserved for another job, one that the
     /// policy does not put after it and that waits for cost alone.
-    fn is_reserved_from(&self, number: Number, record: &Record) -> bool {
+    fn is_reserved_from(&self, number: JobNumber, record: &JobRecord) -> bool {
         self.is_reserved_within(self.targets.len(), number, record)
     }
 
     /// The same for a chain of at most `chain` reservations. A job may be short of one target's
     /// bucket while that of another target, which has enough for it, is reserved for a third job.
-    fn is_reserved_within(&self, chain: usize, number: Number, record: &Record) -> bool {
+    fn is_reserved_within(&self, chain: usize, number: JobNumber, record: &JobRecord) -> bool {
         self.waiting().any(|(other, waiting)| {
             let reserved = || {
                 chain > 1
@@ -170,13 +177,13 @@ impl Books {
             };
             *other != number
                 && !self.comes_after(waiting, record)
-                && self.saves_from(waiting, record)
+                && self.competes_for_bucket(waiting, record)
                 && (self.only_cost_is_missing(waiting) || reserved())
         })
     }
 
     /// Whether the policy puts one job after another regardless of virtual time.
-    fn comes_after(&self, one: &Record, other: &Record) -> bool {
+    fn comes_after(&self, one: &JobRecord, other: &JobRecord) -> bool {
         match self.config.policy {
             Policy::Strict => one.class > other.class,
             Policy::Hybrid => other.class == Class(0) && one.class != Class(0),
@@ -185,7 +192,7 @@ impl Books {
         }
     }
 
-    fn only_cost_is_missing(&self, record: &Record) -> bool {
+    fn only_cost_is_missing(&self, record: &JobRecord) -> bool {
         let times = [self.now - ROUNDING, self.now, self.now + ROUNDING];
         times.into_iter().any(|now| {
             matches!(
@@ -199,13 +206,13 @@ impl Books {
         })
     }
 
-    fn obstacle(&self, record: &Record) -> Option<Obstacle> {
+    fn obstacle(&self, record: &JobRecord) -> Option<Obstacle> {
         // A gate that opened less than a microsecond ago may still be shut for the core, by
         // rounding.
         self.obstacle_at(record, self.now - ROUNDING)
     }
 
-    fn obstacle_at(&self, record: &Record, now: Time) -> Option<Obstacle> {
+    fn obstacle_at(&self, record: &JobRecord, now: Time) -> Option<Obstacle> {
         if let Some(block) = self.gate.block(now, record.cost) {
             return Some(Obstacle::Everything(block));
         }
@@ -235,8 +242,8 @@ impl Books {
 
     /// Checks that nothing could have been granted, and that a wake-up is set if time would change
     /// that.
-    pub(super) fn nothing_granted(&mut self, wake: Option<Time>) -> Result<(), Violation> {
-        self.due(self.now);
+    pub(super) fn check_no_grant(&mut self, wake: Option<Time>) -> Result<(), Violation> {
+        self.process_due(self.now);
         if self.paused {
             self.coverage.note("paused");
             return Ok(());
@@ -248,19 +255,19 @@ impl Books {
                 None => {
                     let reserved = self.is_reserved_from(*number, record);
                     self.require(reserved, || {
-                        format!("job {number} waits though nothing stops it or is reserved")
+                        format!("job {number} waits although nothing blocks it or is reserved")
                     })?;
                     notes.push("reserved".into());
                 }
             }
         }
         if wake.is_none() {
-            let mut later = self.clone_for_later();
+            let mut later = self.after_idle_time();
             later.now += Duration::from_secs(100 * 365 * 86_400);
             for (number, record) in later.waiting() {
                 let stuck = later.obstacle(record).is_some();
                 self.require(stuck, || {
-                    format!("job {number} could go later, but nobody will wake")
+                    format!("job {number} could go later, but no wake-up is set")
                 })?;
             }
         }
@@ -271,7 +278,7 @@ impl Books {
     }
 
     /// Whether `waiting` is short of a bucket that `record` draws on.
-    fn saves_from(&self, waiting: &Record, record: &Record) -> bool {
+    fn competes_for_bucket(&self, waiting: &JobRecord, record: &JobRecord) -> bool {
         let short = |meter: &Meter| meter.is_short(self.now - ROUNDING, waiting.cost);
         short(&self.gate)
             || (waiting.flow == record.flow && self.flows.get(&record.flow).is_some_and(short))
@@ -281,8 +288,8 @@ impl Books {
     }
 
     /// The model as it would be if only time passed: suspensions over, nothing finished.
-    fn clone_for_later(&self) -> Books {
-        let mut later = Books::new(self.config.clone(), self.now);
+    fn after_idle_time(&self) -> Model {
+        let mut later = Model::new(self.config.clone(), self.now);
         later.jobs = self.jobs.clone();
         later.gate = self.gate.clone();
         later.flows = self.flows.clone();

@@ -5,21 +5,21 @@
 //! specification is a [`Violation`].
 
 mod admission;
-mod books;
 mod changes;
 mod coverage;
 mod ends;
 mod grants;
+mod invariants;
 mod meter;
-mod rules;
+mod model;
 
 pub use coverage::Coverage;
 
-use books::{Books, Place};
 use headworks_core::{
     Cancelled, Config, ConfigError, Core, Event, Job, Lease, Outcome, Refused, Settled, TargetId,
     TargetSet, TargetState, Ticket, Time, Verdict,
 };
+use model::{JobState, Model};
 use thiserror::Error;
 
 /// A violated guarantee, in words.
@@ -33,20 +33,20 @@ pub struct Violation {
 }
 
 /// The payload of audited jobs: a number that the caller uses for one job only.
-pub type Number = u64;
+pub type JobNumber = u64;
 
 /// The result of a submission.
-type Submitted = Result<Ticket, Box<Refused<Number>>>;
+type Submitted = Result<Ticket, Box<Refused<JobNumber>>>;
 
 /// The audited core.
 #[derive(Debug)]
 pub struct Audited {
-    core: Core<Number>,
-    books: Books,
+    core: Core<JobNumber>,
+    model: Model,
     /// Events for the caller, already applied to the model.
-    events: Vec<Event<Number>>,
+    events: Vec<Event<JobNumber>>,
     /// Whether to print every call and result to stderr.
-    tells: bool,
+    traces: bool,
 }
 
 impl Audited {
@@ -56,22 +56,22 @@ impl Audited {
     /// When the core rejects the configuration.
     pub fn new(config: Config, now: Time) -> Result<Self, ConfigError> {
         let core = Core::new(config, now)?;
-        let books = Books::new(core.config().clone(), now);
+        let model = Model::new(core.config().clone(), now);
         Ok(Audited {
             core,
-            books,
+            model,
             events: Vec::new(),
-            tells: false,
+            traces: false,
         })
     }
 
     /// Prints every call and result to stderr from now on, to debug a walk.
-    pub fn tell(&mut self) {
-        self.tells = true;
+    pub fn enable_trace(&mut self) {
+        self.traces = true;
     }
 
-    fn say(&self, now: Time, what: impl FnOnce() -> String) {
-        if self.tells {
+    fn trace(&self, now: Time, what: impl FnOnce() -> String) {
+        if self.traces {
             eprintln!("{now}  {}", what());
         }
     }
@@ -79,22 +79,22 @@ impl Audited {
     /// The situations that occurred so far.
     #[must_use]
     pub fn coverage(&self) -> &Coverage {
-        &self.books.coverage
+        &self.model.coverage
     }
 
     /// Returns the events since the previous call.
-    pub fn take_events(&mut self) -> Vec<Event<Number>> {
+    pub fn take_events(&mut self) -> Vec<Event<JobNumber>> {
         std::mem::take(&mut self.events)
     }
 
     /// Returns the jobs that ended since the previous call, and how.
-    pub fn take_ended(&mut self) -> Vec<(Number, &'static str)> {
-        std::mem::take(&mut self.books.just_ended)
+    pub fn take_ended(&mut self) -> Vec<(JobNumber, &'static str)> {
+        std::mem::take(&mut self.model.just_ended)
     }
 
     /// Counts a situation outside the core.
     pub fn note(&mut self, what: &str) {
-        self.books.coverage.note(what);
+        self.model.coverage.note(what);
     }
 
     /// [`Core::wake_at`].
@@ -109,7 +109,7 @@ impl Audited {
     /// When the core rejects the set.
     pub fn targets(&mut self, targets: &[TargetId]) -> Result<TargetSet, ConfigError> {
         let set = self.core.targets(targets)?;
-        self.books.name_set(set, targets);
+        self.model.name_set(set, targets);
         Ok(set)
     }
 
@@ -117,7 +117,7 @@ impl Audited {
     ///
     /// # Errors
     /// The guarantee that was violated.
-    pub fn submit(&mut self, now: Time, job: Job<Number>) -> Result<Submitted, Violation> {
+    pub fn submit(&mut self, now: Time, job: Job<JobNumber>) -> Result<Submitted, Violation> {
         self.admit(now, job, true)
     }
 
@@ -128,19 +128,24 @@ impl Audited {
     pub fn submit_without_shedding(
         &mut self,
         now: Time,
-        job: Job<Number>,
+        job: Job<JobNumber>,
     ) -> Result<Submitted, Violation> {
         self.admit(now, job, false)
     }
 
-    fn admit(&mut self, now: Time, job: Job<Number>, sheds: bool) -> Result<Submitted, Violation> {
-        let before = self.books.begin(now);
+    fn admit(
+        &mut self,
+        now: Time,
+        job: Job<JobNumber>,
+        sheds: bool,
+    ) -> Result<Submitted, Violation> {
+        let before = self.model.begin(now);
         let facts = job.clone();
         let answer = match sheds {
             true => self.core.submit(now, job),
             false => self.core.submit_without_shedding(now, job),
         };
-        self.say(now, || {
+        self.trace(now, || {
             format!(
                 "submit {facts:?} -> {:?}",
                 answer.as_ref().map_err(|refused| (
@@ -150,19 +155,19 @@ impl Audited {
                 ))
             )
         });
-        let shed = self.collect(Some(&facts))?;
-        self.books.require(sheds || shed.is_none(), || {
-            "a job was shed for a caller who takes nobody's place".into()
+        let shed = self.apply_events(Some(&facts))?;
+        self.model.require(sheds || shed.is_none(), || {
+            "a job was shed for a caller that must not shed".into()
         })?;
         match answer {
             Ok(ticket) => {
-                self.books.admitted(ticket, &facts, shed, before)?;
-                self.close(now)?;
+                self.model.admitted(ticket, &facts, shed, before)?;
+                self.check_invariants(now)?;
                 Ok(Ok(ticket))
             }
             Err(refused) => {
-                self.books.refused(&facts, &refused, shed, sheds)?;
-                self.close(now)?;
+                self.model.refused(&facts, &refused, shed, sheds)?;
+                self.check_invariants(now)?;
                 Ok(Err(Box::new(refused)))
             }
         }
@@ -172,18 +177,18 @@ impl Audited {
     ///
     /// # Errors
     /// The guarantee that was violated.
-    pub fn next(&mut self, now: Time) -> Result<Option<Lease<Number>>, Violation> {
-        self.books.begin(now);
+    pub fn next(&mut self, now: Time) -> Result<Option<Lease<JobNumber>>, Violation> {
+        self.model.begin(now);
         let answer = self.core.next(now);
-        self.say(now, || {
+        self.trace(now, || {
             format!("next -> {answer:?}, wake at {:?}", self.core.wake_at())
         });
-        self.collect(None)?;
+        self.apply_events(None)?;
         match &answer {
-            Some(lease) => self.books.granted(lease)?,
-            None => self.books.nothing_granted(self.core.wake_at())?,
+            Some(lease) => self.model.granted(lease)?,
+            None => self.model.check_no_grant(self.core.wake_at())?,
         }
-        self.close(now)?;
+        self.check_invariants(now)?;
         Ok(answer)
     }
 
@@ -194,27 +199,27 @@ impl Audited {
     pub fn finish(
         &mut self,
         now: Time,
-        lease: Lease<Number>,
+        lease: Lease<JobNumber>,
         outcome: Outcome,
         verdict: Verdict,
-    ) -> Result<Settled<Number>, Violation> {
-        self.books.begin(now);
+    ) -> Result<Settled<JobNumber>, Violation> {
+        self.model.begin(now);
         let (number, target, attempt) = (lease.payload, lease.target, lease.attempt);
-        let current = self.books.is_current(number, lease.ticket, attempt, target);
+        let current = self.model.is_current(number, lease.ticket, attempt, target);
         if current {
-            self.books.left(number, &outcome);
+            self.model.return_lease(number, &outcome);
         }
         let settled = self.core.finish(now, lease, outcome, verdict);
-        self.say(now, || {
+        self.trace(now, || {
             format!(
                 "finish {number} on {}: {outcome:?} {verdict:?} -> {settled:?}",
                 target.index()
             )
         });
-        self.collect(None)?;
-        self.books
+        self.apply_events(None)?;
+        self.model
             .settled(number, target, current, &outcome, verdict, &settled)?;
-        self.close(now)?;
+        self.check_invariants(now)?;
         Ok(settled)
     }
 
@@ -223,24 +228,24 @@ impl Audited {
     /// # Errors
     /// The guarantee that was violated.
     pub fn reclaim(&mut self, now: Time, ticket: Ticket) -> Result<bool, Violation> {
-        self.books.begin(now);
-        let was_running = self.books.place(ticket) == Some(Place::Running);
-        if let Some(number) = self.books.number(ticket).filter(|_| was_running) {
-            self.books.left(number, &Outcome::Dropped);
+        self.model.begin(now);
+        let was_running = self.model.place(ticket) == Some(JobState::Running);
+        if let Some(number) = self.model.number(ticket).filter(|_| was_running) {
+            self.model.return_lease(number, &Outcome::Dropped);
         }
         let answer = self.core.reclaim(now, ticket, Verdict::Unknown);
-        self.say(now, || {
-            format!("reclaim {:?} -> {answer}", self.books.number(ticket))
+        self.trace(now, || {
+            format!("reclaim {:?} -> {answer}", self.model.number(ticket))
         });
-        self.collect(None)?;
-        self.books.require(answer == was_running, || {
+        self.apply_events(None)?;
+        self.model.require(answer == was_running, || {
             format!("reclaim said {answer}, the job ran: {was_running}")
         })?;
         if answer {
-            self.books.ended(ticket, "failed")?;
-            self.books.coverage.note("lease reclaimed");
+            self.model.ended(ticket, "failed")?;
+            self.model.coverage.note("lease reclaimed");
         }
-        self.close(now)?;
+        self.check_invariants(now)?;
         Ok(answer)
     }
 
@@ -249,17 +254,17 @@ impl Audited {
     /// # Errors
     /// The guarantee that was violated.
     pub fn cancel(&mut self, now: Time, ticket: Ticket) -> Result<(), Violation> {
-        self.books.begin(now);
+        self.model.begin(now);
         let answer = self.core.cancel(now, ticket);
-        self.say(now, || {
-            format!("cancel {:?} -> {answer:?}", self.books.number(ticket))
+        self.trace(now, || {
+            format!("cancel {:?} -> {answer:?}", self.model.number(ticket))
         });
-        self.collect(None)?;
-        self.books.cancelled(ticket, &answer)?;
+        self.apply_events(None)?;
+        self.model.cancelled(ticket, &answer)?;
         if let Cancelled::Removed(_) = answer {
-            self.books.ended(ticket, "cancelled")?;
+            self.model.ended(ticket, "cancelled")?;
         }
-        self.close(now)
+        self.check_invariants(now)
     }
 
     /// [`Core::set_target`], checked.
@@ -272,31 +277,31 @@ impl Audited {
         target: TargetId,
         state: TargetState,
     ) -> Result<(), Violation> {
-        self.books.begin(now);
-        self.say(now, || format!("set target {}: {state:?}", target.index()));
+        self.model.begin(now);
+        self.trace(now, || format!("set target {}: {state:?}", target.index()));
         self.core.set_target(now, target, state);
-        self.collect(None)?;
+        self.apply_events(None)?;
         let state = match state {
-            TargetState::Suspended { until } if until <= self.books.now => TargetState::Probation,
+            TargetState::Suspended { until } if until <= self.model.now => TargetState::Probation,
             state => state,
         };
-        let known = self.books.target_state(target);
-        self.books.require(known == state, || {
+        let known = self.model.target_state(target);
+        self.model.require(known == state, || {
             format!("target set to {state:?} is {known:?}")
         })?;
-        self.close(now)
+        self.check_invariants(now)
     }
 
     /// [`Core::pause`].
     pub fn pause(&mut self) {
         self.core.pause();
-        self.books.paused = true;
+        self.model.paused = true;
     }
 
     /// [`Core::resume`].
     pub fn resume(&mut self) {
         self.core.resume();
-        self.books.paused = false;
+        self.model.paused = false;
     }
 
     /// [`Core::reconfigure`], checked.
@@ -308,19 +313,19 @@ impl Audited {
         now: Time,
         config: Config,
     ) -> Result<Result<(), ConfigError>, Violation> {
-        self.books.begin(now);
+        self.model.begin(now);
         let answer = self.core.reconfigure(now, config);
-        self.say(now, || {
+        self.trace(now, || {
             format!("reconfigure {:?} -> {answer:?}", self.core.config())
         });
         if answer.is_ok() {
-            self.books.reconfigured(self.core.config().clone());
+            self.model.reconfigured(self.core.config().clone());
         }
-        self.collect(None)?;
+        self.apply_events(None)?;
         if answer.is_ok() {
-            self.books.refitted();
+            self.model.refitted();
         }
-        self.close(now)?;
+        self.check_invariants(now)?;
         Ok(answer)
     }
 
@@ -329,12 +334,12 @@ impl Audited {
     /// # Errors
     /// The guarantee that was violated.
     pub fn drain(&mut self, now: Time) -> Result<(), Violation> {
-        self.books.begin(now);
+        self.model.begin(now);
         self.core.drain(now);
-        self.books.draining = true;
-        self.collect(None)?;
-        self.books.only_running_left()?;
-        self.close(now)
+        self.model.draining = true;
+        self.apply_events(None)?;
+        self.model.only_running_left()?;
+        self.check_invariants(now)
     }
 
     /// Checks that nothing is left and that the statistics of the core agree with the model.
@@ -342,20 +347,23 @@ impl Audited {
     /// # Errors
     /// The guarantee that was violated.
     pub fn audit_end(&mut self) -> Result<(), Violation> {
-        self.books.nothing_left()?;
-        self.books.compare(&self.core.inspect())
+        self.model.nothing_left()?;
+        self.model.compare(&self.core.inspect())
     }
 
     /// Applies the events to the model. Returns the job that was shed, if any.
-    fn collect(&mut self, arrival: Option<&Job<Number>>) -> Result<Option<Number>, Violation> {
+    fn apply_events(
+        &mut self,
+        arrival: Option<&Job<JobNumber>>,
+    ) -> Result<Option<JobNumber>, Violation> {
         let mut shed = None;
         while let Some(event) = self.core.poll_event() {
             if let Event::Shed { job, .. } = &event {
-                self.books.shed(job, arrival)?;
+                self.model.shed(job, arrival)?;
                 shed = Some(job.payload);
             }
-            self.say(self.books.now, || format!("  event {event:?}"));
-            self.books.event(&event)?;
+            self.trace(self.model.now, || format!("  event {event:?}"));
+            self.model.event(&event)?;
             self.events.push(event);
         }
         Ok(shed)
@@ -363,23 +371,23 @@ impl Audited {
 
     /// Checks the invariants that hold after every call, among them that a driver that sleeps until
     /// `wake_at` never spins.
-    fn close(&mut self, now: Time) -> Result<(), Violation> {
-        self.books.due(now);
-        let now = self.books.now;
+    fn check_invariants(&mut self, now: Time) -> Result<(), Violation> {
+        self.model.process_due(now);
+        let now = self.model.now;
         if let Some(wake) = self.core.wake_at().filter(|wake| *wake <= now) {
-            self.books.begin(now);
+            self.model.begin(now);
             self.core.advance(now);
             let events = self.events.len();
-            self.collect(None)?;
-            self.books.due(now);
+            self.apply_events(None)?;
+            self.model.process_due(now);
             let later = self.core.wake_at().is_none_or(|wake| wake > now);
-            self.books
+            self.model
                 .require(later || self.events.len() > events, || {
-                    format!("wants to be woken at {wake}, but nothing happens then")
+                    format!("wake-up set at {wake}, but nothing happens then")
                 })?;
         }
-        self.books.nothing_overdue()?;
-        self.books.compare_sizes(
+        self.model.nothing_overdue()?;
+        self.model.compare_sizes(
             self.core.waiting(),
             self.core.delayed(),
             self.core.running(),

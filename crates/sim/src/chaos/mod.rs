@@ -4,11 +4,11 @@
 //! cancellations, lost leases, and a clock that sometimes jumps and sometimes goes back. The core
 //! is [`Audited`]: a walk succeeds, or returns the guarantee that was violated.
 
-mod dice;
+mod choices;
 mod sides;
 
-use crate::audit::{Audited, Coverage, Number, Violation};
-use dice::Dice;
+use crate::audit::{Audited, Coverage, JobNumber, Violation};
+use choices::Choices;
 use headworks_core::{
     Bound, Class, ClassConfig, Config, Cost, Disabled, Fault, Flow, FlowConfig, Job, Key, Lease,
     Limits, OnSuspend, Outcome, Policy, Rate, TargetConfig, TargetId, TargetSet, TargetState,
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// # Errors
 /// The guarantee that was violated.
 pub fn walk(seed: u64, steps: u32) -> Result<Coverage, Violation> {
-    Walk::new(seed, Dice::seeded(seed)).walk(steps)
+    Walk::new(seed, Choices::seeded(seed)).walk(steps)
 }
 
 /// Walks while there are bytes to choose by. A fuzzer reaches walks this way that no seed takes.
@@ -31,14 +31,14 @@ pub fn walk(seed: u64, steps: u32) -> Result<Coverage, Violation> {
 /// use headworks_sim::chaos;
 ///
 /// let bytes: Vec<u8> = (0..=255).collect();
-/// let coverage = chaos::walk_by(&bytes).unwrap();
+/// let coverage = chaos::walk_from_bytes(&bytes).unwrap();
 /// assert!(coverage.iter().count() > 0);
 /// ```
 ///
 /// # Errors
 /// The guarantee that was violated.
-pub fn walk_by(bytes: &[u8]) -> Result<Coverage, Violation> {
-    Walk::new(0, Dice::read(bytes)).walk(u32::MAX)
+pub fn walk_from_bytes(bytes: &[u8]) -> Result<Coverage, Violation> {
+    Walk::new(0, Choices::read(bytes)).walk(u32::MAX)
 }
 
 /// The same walk, with every call and result printed to stderr.
@@ -46,37 +46,37 @@ pub fn walk_by(bytes: &[u8]) -> Result<Coverage, Violation> {
 /// # Errors
 /// The guarantee that was violated.
 pub fn replay(seed: u64, steps: u32) -> Result<Coverage, Violation> {
-    let mut walk = Walk::new(seed, Dice::seeded(seed));
+    let mut walk = Walk::new(seed, Choices::seeded(seed));
     eprintln!("{:#?}", walk.config);
-    walk.core.tell();
+    walk.core.enable_trace();
     walk.walk(steps)
 }
 
 struct Walk {
-    rng: Dice,
+    rng: Choices,
     core: Audited,
     config: Config,
     sets: Vec<TargetSet>,
     now: Time,
-    numbers: Number,
-    leases: Vec<Lease<Number>>,
-    lost: Vec<Lease<Number>>,
+    numbers: JobNumber,
+    leases: Vec<Lease<JobNumber>>,
+    lost: Vec<Lease<JobNumber>>,
     tickets: Vec<Ticket>,
-    refused: Vec<Job<Number>>,
+    refused: Vec<Job<JobNumber>>,
     /// The two sides of a tree, walked in rounds.
     sides: Sides,
     /// Whether estimates are wrong in this walk.
-    misjudges: bool,
+    wrong_estimates: bool,
     /// The number of flows: a few that compete, or hundreds that come and go.
     flows: u64,
 }
 
 impl Walk {
-    fn new(seed: u64, mut rng: Dice) -> Self {
+    fn new(seed: u64, mut rng: Choices) -> Self {
         let config = config(&mut rng, seed);
         let mut core = Audited::new(config.clone(), Time::ZERO).expect("made to be right");
         let sets = sets(&mut rng, &mut core, config.targets.len());
-        let misjudges = rng.below(2) == 0;
+        let wrong_estimates = rng.below(2) == 0;
         let flows = if rng.below(4) == 0 { 300 } else { 4 };
         let sides = Sides::new(&mut rng);
         Walk {
@@ -91,7 +91,7 @@ impl Walk {
             tickets: Vec::new(),
             refused: Vec::new(),
             sides,
-            misjudges,
+            wrong_estimates,
             flows,
         }
     }
@@ -126,8 +126,8 @@ impl Walk {
             58..80 => self.finish(),
             80..91 => self.wait(),
             91..94 => self.cancel(),
-            94..95 => self.lose(),
-            95..96 => self.touch_target(),
+            94..95 => self.lose_worker(),
+            95..96 => self.change_target(),
             96..97 => self.reload(),
             97..98 => self.return_with_a_booking(),
             98..99 => {
@@ -147,12 +147,12 @@ impl Walk {
             if self.rng.below(3) == 0 && !self.sides.next(self.now, job.payload)? {
                 continue;
             }
-            self.hand_in(job)?;
+            self.submit_job(job)?;
         }
         Ok(())
     }
 
-    fn hand_in(&mut self, job: Job<Number>) -> Result<(), Violation> {
+    fn submit_job(&mut self, job: Job<JobNumber>) -> Result<(), Violation> {
         let answer = match self.rng.below(8) {
             0 => self.core.submit_without_shedding(self.now, job)?,
             _ => self.core.submit(self.now, job)?,
@@ -173,7 +173,7 @@ impl Walk {
         Ok(())
     }
 
-    fn job(&mut self) -> Job<Number> {
+    fn job(&mut self) -> Job<JobNumber> {
         self.numbers += 1;
         let rng = &mut self.rng;
         let classes = self.config.classes.len() as u64;
@@ -232,7 +232,7 @@ impl Walk {
         Ok(())
     }
 
-    fn outcome(&mut self, lease: &Lease<Number>) -> Outcome {
+    fn outcome(&mut self, lease: &Lease<JobNumber>) -> Outcome {
         let rng = &mut self.rng;
         let fault = if rng.below(3) == 0 {
             Fault::Overload
@@ -256,7 +256,7 @@ impl Walk {
             5 => Outcome::Failed,
             6 if rng.below(2) == 0 => Outcome::Dropped,
             6 => Outcome::Unused,
-            7..11 if self.misjudges => Outcome::Done {
+            7..11 if self.wrong_estimates => Outcome::Done {
                 cost: Some(Cost(rng.below(2 * lease.cost.0 + 2))),
             },
             _ => Outcome::DONE,
@@ -326,7 +326,7 @@ impl Walk {
     }
 
     /// Loses a worker with its lease; the lease may be returned later.
-    fn lose(&mut self) -> Result<(), Violation> {
+    fn lose_worker(&mut self) -> Result<(), Violation> {
         if let Some(lease) = self.leases.pop() {
             self.core.reclaim(self.now, lease.ticket)?;
             self.lost.push(lease);
@@ -334,7 +334,7 @@ impl Walk {
         Ok(())
     }
 
-    fn touch_target(&mut self) -> Result<(), Violation> {
+    fn change_target(&mut self) -> Result<(), Violation> {
         let target = TargetId::new(self.rng.below(self.config.targets.len() as u64) as u32);
         let state = match self.rng.below(5) {
             0 => TargetState::Disabled {
@@ -371,14 +371,14 @@ impl Walk {
         let mut job = self.refused.remove(0);
         self.numbers += 1;
         job.payload = self.numbers;
-        self.hand_in(job)
+        self.submit_job(job)
     }
 
     /// Drains, returns every lease, and checks that nothing is left.
     fn end(mut self) -> Result<Coverage, Violation> {
         self.core.drain(self.now)?;
         let job = self.job();
-        self.hand_in(job)?;
+        self.submit_job(job)?;
         while let Some(lease) = self.leases.pop() {
             let outcome = self.outcome(&lease);
             self.core.finish(self.now, lease, outcome, Verdict::Fine)?;
@@ -392,7 +392,7 @@ fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-fn sets(rng: &mut Dice, core: &mut Audited, targets: usize) -> Vec<TargetSet> {
+fn sets(rng: &mut Choices, core: &mut Audited, targets: usize) -> Vec<TargetSet> {
     let mut sets = Vec::new();
     for target in 0..targets as u32 {
         sets.push(core.targets(&[TargetId::new(target)]).expect("it exists"));
@@ -407,8 +407,8 @@ fn sets(rng: &mut Dice, core: &mut Audited, targets: usize) -> Vec<TargetSet> {
     sets
 }
 
-fn limits(rng: &mut Dice) -> Limits {
-    let rate = |rng: &mut Dice, least: u64, most: u64| {
+fn limits(rng: &mut Choices) -> Limits {
+    let rate = |rng: &mut Choices, least: u64, most: u64| {
         (rng.below(4) == 0).then(|| {
             let rate = Rate::per_second((least + rng.below(most)) as f64 / 2.0);
             if rng.below(2) == 0 {
@@ -426,7 +426,7 @@ fn limits(rng: &mut Dice) -> Limits {
     }
 }
 
-fn config(rng: &mut Dice, seed: u64) -> Config {
+fn config(rng: &mut Choices, seed: u64) -> Config {
     let classes = 1 + rng.below(5) as usize;
     let places = 3 + rng.below(20) as usize;
     let shared = rng.below(2) == 0;

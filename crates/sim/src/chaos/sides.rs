@@ -4,18 +4,18 @@
 //! declared and ended nodes. A round must close exactly when the two are equal, and neither side
 //! may pass the limits of the coordinator.
 
-use super::dice::Dice;
-use crate::audit::{Number, Violation};
+use super::choices::Choices;
+use crate::audit::{JobNumber, Violation};
 use headworks_core::rounds::{Advanced, Discovered, LeaseId, Loaded, Rounds, Settled, State};
 use headworks_core::{Coordinator, Side, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-const DEEPEST: u32 = 6;
+const MAX_DEPTH: u32 = 6;
 const SIDES: [Side; 2] = [Side::Leader, Side::Follower];
 
 #[derive(Default)]
-struct Book {
+struct SideModel {
     /// Nodes declared and ended, by round.
     rounds: BTreeMap<u32, (u64, u64)>,
     /// Nodes in the store, by round: declared by count and not loaded yet.
@@ -24,24 +24,24 @@ struct Book {
 
 pub(super) struct Sides {
     rounds: [Rounds<u32>; 2],
-    books: [Book; 2],
+    books: [SideModel; 2],
     coordinator: Coordinator,
     lag: u32,
     max_lead: u32,
     /// The nodes that are jobs now.
-    leased: BTreeMap<Number, (usize, LeaseId, u32)>,
+    leased: BTreeMap<JobNumber, (usize, LeaseId, u32)>,
     /// Whether children are paged in from a store or kept in memory.
     paged: bool,
     pub(super) notes: Vec<&'static str>,
 }
 
 impl Sides {
-    pub(super) fn new(rng: &mut Dice) -> Self {
+    pub(super) fn new(rng: &mut Choices) -> Self {
         let lag = 1 + rng.below(3) as u32;
         let max_lead = lag + rng.below(3) as u32;
         let mut sides = Sides {
             rounds: [Rounds::default(), Rounds::default()],
-            books: [Book::default(), Book::default()],
+            books: [SideModel::default(), SideModel::default()],
             coordinator: Coordinator::new(lag, max_lead).expect("the lead is at least the lag"),
             lag,
             max_lead,
@@ -60,7 +60,7 @@ impl Sides {
     }
 
     /// Leases a node for the job `number`, if a side has one.
-    pub(super) fn next(&mut self, now: Time, number: Number) -> Result<bool, Violation> {
+    pub(super) fn next(&mut self, now: Time, number: JobNumber) -> Result<bool, Violation> {
         self.advance(now)?;
         for side in 0..2 {
             self.page_in(side);
@@ -106,14 +106,14 @@ impl Sides {
     pub(super) fn ended(
         &mut self,
         now: Time,
-        number: Number,
+        number: JobNumber,
         done: bool,
-        rng: &mut Dice,
+        rng: &mut Choices,
     ) -> Result<(), Violation> {
         let Some((side, lease, round)) = self.leased.remove(&number) else {
             return Ok(());
         };
-        let children = if done && round < DEEPEST {
+        let children = if done && round < MAX_DEPTH {
             rng.below(3)
         } else {
             0

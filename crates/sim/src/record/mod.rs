@@ -138,7 +138,7 @@ pub(crate) struct Record {
     pub(crate) targets: Vec<TargetTally>,
     pub(crate) series: Series,
     /// The number of samples taken.
-    pub(crate) looks: u64,
+    pub(crate) samples: u64,
 }
 
 impl Record {
@@ -155,7 +155,7 @@ impl Record {
             loads: vec![LoadTally::default(); loads],
             targets: vec![TargetTally::default(); targets],
             series: Series::new(classes, length),
-            looks: 0,
+            samples: 0,
         }
     }
 
@@ -170,7 +170,7 @@ impl Record {
     /// Whether something waited in nearly all samples. Only then can a share be compared with a
     /// weight.
     pub(crate) fn is_backlogged(&self, often: u64) -> bool {
-        self.looks > 0 && often * 10 >= self.looks * 9
+        self.samples > 0 && often * 10 >= self.samples * 9
     }
 
     pub(crate) fn drop(&mut self, why: usize) {

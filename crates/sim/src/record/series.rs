@@ -6,7 +6,7 @@ use headworks_core::Time;
 use std::time::Duration;
 
 /// Maximum number of slots.
-const SLOTS: usize = 480;
+const MAX_SLOTS: usize = 480;
 
 /// Number of slots for a run of known length.
 const WANTED: u64 = 240;
@@ -79,7 +79,7 @@ impl Series {
     }
 
     fn open(&mut self) {
-        if self.slots.len() == SLOTS {
+        if self.slots.len() == MAX_SLOTS {
             self.halve();
         }
         self.slots.push(Slot {

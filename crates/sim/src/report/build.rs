@@ -80,7 +80,7 @@ fn totals(classes: &[ClassTally]) -> Totals {
 }
 
 /// A fraction of a whole; 0 if the whole is 0.
-fn part(of: u64, whole: u64) -> f64 {
+fn ratio(of: u64, whole: u64) -> f64 {
     if whole == 0 {
         return 0.0;
     }
@@ -100,7 +100,7 @@ fn classes(scenario: &Scenario, record: &Record) -> Vec<ClassReport> {
     let shared: u64 = sharing().map(|class| tallies[class].cost).sum();
     let weights: u64 = sharing().map(|class| u64::from(weight(class))).sum();
     let report = |(class, tally): (usize, &ClassTally)| {
-        let due = shares(class).then(|| part(u64::from(weight(class)), weights));
+        let due = shares(class).then(|| ratio(u64::from(weight(class)), weights));
         ClassReport {
             name: scenario.classes[class].clone(),
             weight: weight(class),
@@ -113,9 +113,9 @@ fn classes(scenario: &Scenario, record: &Record) -> Vec<ClassReport> {
                 .collect(),
             retried: tally.retried,
             cost: tally.cost,
-            share: part(tally.cost, all),
+            share: ratio(tally.cost, all),
             weight_share: due,
-            deviation: due.map(|due| part(tally.cost, shared) / due - 1.0),
+            deviation: due.map(|due| ratio(tally.cost, shared) / due - 1.0),
             comparable: by_weight && record.is_backlogged(tally.backlogged),
             waits: waits(&tally.waits),
         }
@@ -148,8 +148,8 @@ fn flow_reports(scenario: &Scenario, record: &Record, names: &[String]) -> Vec<F
     let mut flows: Vec<FlowReport> = seen()
         .map(|(flow, tally)| {
             let (share, due) = (
-                part(tally.cost, all),
-                part(u64::from(weight(flow)), weights),
+                ratio(tally.cost, all),
+                ratio(u64::from(weight(flow)), weights),
             );
             FlowReport {
                 name: names

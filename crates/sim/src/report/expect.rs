@@ -8,7 +8,7 @@ use serde::Serialize;
 /// An expectation and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Checked {
+pub struct CheckedExpectation {
     /// The expectation in words.
     pub expected: String,
     /// The item with the worst measurement.
@@ -19,14 +19,14 @@ pub struct Checked {
     pub met: bool,
 }
 
-pub(super) fn check(expects: &[Expect], report: &Report) -> Vec<Checked> {
+pub(super) fn check(expects: &[Expect], report: &Report) -> Vec<CheckedExpectation> {
     expects
         .iter()
         .map(|expect| check_one(expect, report))
         .collect()
 }
 
-fn check_one(expect: &Expect, report: &Report) -> Checked {
+fn check_one(expect: &Expect, report: &Report) -> CheckedExpectation {
     let measured = measure(expect.metric, &expect.scope, report);
     // Reports the item that violates the expectation most, or else comes closest to a limit.
     let margin = |value: f64| {
@@ -37,8 +37,8 @@ fn check_one(expect: &Expect, report: &Report) -> Checked {
     let worst = measured
         .into_iter()
         .min_by(|a, b| margin(a.1).total_cmp(&margin(b.1)));
-    let (of, value) = worst.unwrap_or_else(|| ("nothing that ran".to_owned(), f64::NAN));
-    Checked {
+    let (of, value) = worst.unwrap_or_else(|| ("no measurement".to_owned(), f64::NAN));
+    CheckedExpectation {
         expected: expect.to_string(),
         of,
         measured: value,

@@ -6,11 +6,11 @@ mod html;
 mod plot;
 mod text;
 
-pub use expect::Checked;
+pub use expect::CheckedExpectation;
 pub(crate) use text::seconds;
 
 use crate::record::{Counts, FlowTally, LoadTally};
-use crate::simulation::Left;
+use crate::simulation::Unfinished;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub struct Report {
     /// Simulated duration.
     pub(crate) seconds: f64,
     pub(crate) totals: Totals,
-    pub(crate) left: Left,
+    pub(crate) left: Unfinished,
     pub(crate) most_workers: Option<usize>,
     pub(crate) classes: Vec<ClassReport>,
     /// The flows with the largest cost.
@@ -43,7 +43,7 @@ pub struct Report {
     pub(crate) loads: Vec<LoadReport>,
     pub(crate) targets: Vec<TargetReport>,
     pub(crate) rounds: Option<RoundsReport>,
-    pub(crate) expectations: Vec<Checked>,
+    pub(crate) expectations: Vec<CheckedExpectation>,
     pub(crate) series: SeriesReport,
 }
 
@@ -201,7 +201,7 @@ impl Report {
 
     /// The expectations of the scenario and their results.
     #[must_use]
-    pub fn expectations(&self) -> &[Checked] {
+    pub fn expectations(&self) -> &[CheckedExpectation] {
         &self.expectations
     }
 

@@ -104,7 +104,7 @@ fn head(report: &Report, out: &mut String) {
     }
     let _ = write!(
         out,
-        "\n{} requests, {} jobs handed in, {} done; left over: {} waiting, {} delayed, {} running",
+        "\n{} requests, {} jobs submitted, {} done; unfinished: {} waiting, {} delayed, {} running",
         number(totals.counts.requests),
         number(totals.counts.offered),
         number(totals.counts.done),
@@ -132,7 +132,7 @@ fn classes(report: &Report, out: &mut String) {
         "granted",
         "share",
         "by weight",
-        "off by",
+        "deviation",
         "wait p50",
         "p90",
         "p99",
@@ -192,7 +192,7 @@ fn flows(report: &Report, out: &mut String) {
         "granted",
         "share",
         "by weight",
-        "off by",
+        "deviation",
     ];
     let mut rows: Vec<Vec<String>> = report
         .flows
@@ -230,8 +230,8 @@ pub(super) const LOAD_HEADER: [&str; 6] = [
     "load",
     "requests",
     "done",
-    "came back",
-    "admitted then",
+    "returned",
+    "readmitted",
     "gave up",
 ];
 

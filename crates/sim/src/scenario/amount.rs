@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// A duration: `"250ms"`, `"1.5s"`, `"5m"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Length(pub(super) Duration);
+pub(super) struct DurationValue(pub(super) Duration);
 
 /// Maximum duration in a scenario: a year.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -19,16 +19,16 @@ fn parse_duration(text: &str) -> Option<Duration> {
     headworks_synth::parse_duration(text).filter(|length| *length <= LONGEST)
 }
 
-impl<'de> Deserialize<'de> for Length {
+impl<'de> Deserialize<'de> for DurationValue {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Reader;
         impl Visitor<'_> for Reader {
-            type Value = Length;
+            type Value = DurationValue;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a duration in quotes, as in \"250ms\", \"30s\" or \"5m\"")
             }
-            fn visit_str<E: Error>(self, text: &str) -> Result<Length, E> {
-                parse_duration(text).map(Length).ok_or_else(|| {
+            fn visit_str<E: Error>(self, text: &str) -> Result<DurationValue, E> {
+                parse_duration(text).map(DurationValue).ok_or_else(|| {
                     E::custom(format!(
                         "`{text}` is not a duration; write a number and ns, us, ms, s, m or h, at most a year, as in \"250ms\""
                     ))
@@ -47,7 +47,7 @@ pub(super) struct Latency(pub(super) Distribution);
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LogNormal {
-    mean: Length,
+    mean: DurationValue,
     sigma: f64,
 }
 
@@ -95,28 +95,28 @@ impl<'de> Deserialize<'de> for Latency {
 
 /// A cost: a number, or a distribution as in `{ kind = "uniform", low = 1, high = 4000 }`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Amount(pub(super) Distribution);
+pub(super) struct CostValue(pub(super) Distribution);
 
-impl<'de> Deserialize<'de> for Amount {
+impl<'de> Deserialize<'de> for CostValue {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Amount;
+            type Value = CostValue;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(
                     "a number, or a distribution as in { kind = \"uniform\", low = 1, high = 4000 }",
                 )
             }
-            fn visit_i64<E: Error>(self, value: i64) -> Result<Amount, E> {
+            fn visit_i64<E: Error>(self, value: i64) -> Result<CostValue, E> {
                 match u64::try_from(value) {
-                    Ok(value) if value > 0 => Ok(Amount(Distribution::Constant { value })),
+                    Ok(value) if value > 0 => Ok(CostValue(Distribution::Constant { value })),
                     _ => Err(E::custom(format!("{value} is not a cost; write 1 or more"))),
                 }
             }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Amount, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<CostValue, A::Error> {
                 let drawn = Distribution::deserialize(MapAccessDeserializer::new(map))?;
                 drawn.check().map_err(A::Error::custom)?;
-                Ok(Amount(drawn))
+                Ok(CostValue(drawn))
             }
         }
         from.deserialize_any(Reader)

@@ -1,7 +1,7 @@
 //! The file format: tables and keys as written, before names are resolved and values are checked
 //! against each other.
 
-use super::amount::{Amount, Latency, Length, Name, Names};
+use super::amount::{CostValue, DurationValue, Latency, Name, Names};
 use super::expect::Metric;
 use headworks_synth::{Arrivals, TreeSpec};
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 pub(super) struct File {
     pub(super) about: Option<String>,
     pub(super) seed: Option<u64>,
-    pub(super) duration: Length,
+    pub(super) duration: DurationValue,
     pub(super) max_steps: Option<u64>,
     #[serde(default)]
     pub(super) scheduler: SchedulerFile,
@@ -61,7 +61,7 @@ pub(super) struct SchedulerFile {
     pub(super) on_suspend: Option<OnSuspendFile>,
     pub(super) attempts: Option<u32>,
     #[serde(alias = "postpone_by")]
-    pub(super) put_off: Option<Length>,
+    pub(super) put_off: Option<DurationValue>,
     pub(super) refuse_unreachable: Option<bool>,
     /// The former name of `refuse_unreachable`.
     pub(super) refuse_hopeless: Option<bool>,
@@ -86,9 +86,9 @@ pub(super) struct LimitsFile {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BackoffFile {
-    pub(super) base: Option<Length>,
+    pub(super) base: Option<DurationValue>,
     pub(super) factor: Option<u32>,
-    pub(super) max: Option<Length>,
+    pub(super) max: Option<DurationValue>,
     pub(super) jitter: Option<u8>,
 }
 
@@ -97,7 +97,7 @@ pub(super) struct BackoffFile {
 pub(super) struct ClassFile {
     pub(super) name: Option<String>,
     pub(super) weight: u32,
-    pub(super) aging: Option<Length>,
+    pub(super) aging: Option<DurationValue>,
     pub(super) displaces: Option<Name>,
 }
 
@@ -120,14 +120,14 @@ pub(super) struct TargetFile {
     #[serde(default)]
     pub(super) limits: LimitsFile,
     pub(super) fault_threshold: Option<u32>,
-    pub(super) suspend_for: Option<Length>,
+    pub(super) suspend_for: Option<DurationValue>,
     pub(super) latency: Option<Latency>,
-    pub(super) latency_per_cost: Option<Length>,
+    pub(super) latency_per_cost: Option<DurationValue>,
     #[serde(default)]
     pub(super) errors: ErrorsFile,
-    pub(super) timeout: Option<Length>,
+    pub(super) timeout: Option<DurationValue>,
     pub(super) capacity: Option<CapacityFile>,
-    pub(super) overload_pause: Option<Length>,
+    pub(super) overload_pause: Option<DurationValue>,
     #[serde(default)]
     pub(super) outages: Vec<OutageFile>,
 }
@@ -147,7 +147,7 @@ pub(super) struct CapacityFile {
     pub(super) concurrent: Option<u32>,
     pub(super) requests_per_second: Option<f64>,
     pub(super) cost_per_second: Option<f64>,
-    pub(super) retry_after: Option<Length>,
+    pub(super) retry_after: Option<DurationValue>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -161,9 +161,9 @@ pub(super) enum OutageKind {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OutageFile {
-    pub(super) from: Length,
+    pub(super) from: DurationValue,
     #[serde(rename = "for")]
-    pub(super) length: Length,
+    pub(super) length: DurationValue,
     pub(super) kind: Option<OutageKind>,
 }
 
@@ -183,14 +183,14 @@ pub(super) struct LoadFile {
     pub(super) class: Option<Names>,
     pub(super) flow: Option<String>,
     pub(super) flows: Option<u64>,
-    pub(super) cost: Option<Amount>,
-    pub(super) actual: Option<Amount>,
+    pub(super) cost: Option<CostValue>,
+    pub(super) actual: Option<CostValue>,
     pub(super) misjudged: Option<f64>,
     pub(super) targets: Option<Names>,
     pub(super) pick: Option<PickFile>,
-    pub(super) timeout: Option<Length>,
-    pub(super) from: Option<Length>,
-    pub(super) until: Option<Length>,
+    pub(super) timeout: Option<DurationValue>,
+    pub(super) from: Option<DurationValue>,
+    pub(super) until: Option<DurationValue>,
     #[serde(default)]
     pub(super) clients: ClientsFile,
 }
@@ -209,7 +209,7 @@ pub(super) struct ClientsFile {
     pub(super) on_refusal: Option<RefusalFile>,
     pub(super) tries: Option<u16>,
     pub(super) jitter: Option<f64>,
-    pub(super) round_trip: Option<Length>,
+    pub(super) round_trip: Option<DurationValue>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -217,7 +217,7 @@ pub(super) struct ClientsFile {
 pub(super) struct TraceFile {
     pub(super) targets: Option<Names>,
     pub(super) misjudged: Option<f64>,
-    pub(super) timeout: Option<Length>,
+    pub(super) timeout: Option<DurationValue>,
     #[serde(default)]
     pub(super) clients: ClientsFile,
 }
@@ -236,7 +236,7 @@ pub(super) struct RoundsFile {
     pub(super) class: Option<Name>,
     pub(super) lag: Option<u32>,
     pub(super) max_lead: Option<u32>,
-    pub(super) retry_budget: Option<Length>,
+    pub(super) retry_budget: Option<DurationValue>,
     pub(super) passes: Option<u32>,
     pub(super) in_flight: Option<u32>,
     pub(super) leader: String,

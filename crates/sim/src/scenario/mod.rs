@@ -8,8 +8,8 @@ mod amount;
 mod build;
 mod expect;
 mod file;
+mod location;
 mod model;
-mod place;
 mod read;
 mod shipped;
 mod size;
@@ -17,7 +17,8 @@ mod size;
 pub use expect::Metric;
 pub(crate) use expect::{Expect, Scope};
 pub(crate) use model::{
-    Actual, Clients, FarSide, Load, OnRefusal, OutageKind, Pick, Request, RoundsPlan,
+    ActualCost, Clients, Load, OnRefusal, OutageKind, Request, RoundsSpec, SimulatedTarget,
+    TargetChoice,
 };
 
 use crate::error::SimError;
@@ -55,11 +56,11 @@ pub struct Scenario {
     pub(crate) config: Config,
     pub(crate) classes: Vec<String>,
     pub(crate) flows: Vec<String>,
-    pub(crate) targets: Vec<FarSide>,
+    pub(crate) targets: Vec<SimulatedTarget>,
     pub(crate) loads: Vec<Load>,
     pub(crate) trace: Request,
     pub(crate) workers: Option<(usize, usize)>,
-    pub(crate) rounds: Option<RoundsPlan>,
+    pub(crate) rounds: Option<RoundsSpec>,
     pub(crate) expects: Vec<Expect>,
 }
 
@@ -109,7 +110,7 @@ impl Scenario {
         }
         Scenario::shipped(name).ok_or_else(|| SimError::NoSuchScenario {
             name: name.to_owned(),
-            way_out: read::way_out(name, &shipped_names()),
+            remedy: read::remedy(name, &shipped_names()),
         })
     }
 
@@ -125,7 +126,7 @@ impl Scenario {
             requests_per_second = 100
             cost_per_second = 10000
             [[targets]]
-            name = 'far side'
+            name = 'target'
             latency = '50ms-350ms'
         ";
         Scenario::from_text("default", DEFAULT).expect("the default is right, and a test says so")
@@ -157,21 +158,21 @@ impl Scenario {
 
     /// Limits the simulated duration to `duration`.
     #[must_use]
-    pub fn shortened(mut self, duration: Duration) -> Self {
+    pub fn with_max_duration(mut self, duration: Duration) -> Self {
         self.duration = self.duration.min(duration);
         self
     }
 
     /// Limits a run to `steps` steps: submissions, grants and time advances.
     #[must_use]
-    pub fn at_most(mut self, steps: u64) -> Self {
+    pub fn with_max_steps(mut self, steps: u64) -> Self {
         self.max_steps = steps;
         self
     }
 
     /// The same scenario under another policy.
     #[must_use]
-    pub fn under(mut self, policy: Policy) -> Self {
+    pub fn with_policy(mut self, policy: Policy) -> Self {
         self.config.policy = policy;
         self
     }

@@ -22,15 +22,15 @@ pub(crate) struct Load {
 pub(crate) struct Request {
     /// The estimated cost.
     pub(crate) cost: Distribution,
-    pub(crate) actual: Actual,
-    pub(crate) pick: Pick,
+    pub(crate) actual: ActualCost,
+    pub(crate) pick: TargetChoice,
     pub(crate) timeout: Option<Duration>,
     pub(crate) clients: Clients,
 }
 
 /// The actual cost of a request.
 #[derive(Clone, Debug)]
-pub(crate) enum Actual {
+pub(crate) enum ActualCost {
     AsEstimated,
     /// Within that factor of the estimate, log-uniformly distributed.
     Within(f64),
@@ -39,7 +39,7 @@ pub(crate) enum Actual {
 
 /// The targets of a request.
 #[derive(Clone, Debug)]
-pub(crate) enum Pick {
+pub(crate) enum TargetChoice {
     /// Any of them, chosen by the scheduler.
     Any(Vec<u32>),
     /// One of them, chosen at random per request.
@@ -68,7 +68,7 @@ pub(crate) enum OnRefusal {
 
 /// A simulated target.
 #[derive(Clone, Debug)]
-pub(crate) struct FarSide {
+pub(crate) struct SimulatedTarget {
     pub(crate) name: String,
     /// The group, as the scenario names it.
     pub(crate) group: String,
@@ -114,7 +114,7 @@ pub(crate) enum OutageKind {
 
 /// Two coordinated round queues over a synthetic tree.
 #[derive(Clone, Debug)]
-pub(crate) struct RoundsPlan {
+pub(crate) struct RoundsSpec {
     pub(crate) tree: TreeSpec,
     pub(crate) class: Class,
     pub(crate) lag: u32,

@@ -1,7 +1,7 @@
 //! Parses a scenario file, with errors that name the place and a remedy.
 
 use super::file::File;
-use super::place::{key_at, place, table_over};
+use super::location::{key_at, place, table_over};
 use crate::error::SimError;
 use std::io;
 use std::path::Path;
@@ -29,10 +29,10 @@ pub(super) fn text(path: &Path) -> Result<String, SimError> {
 fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let about = std::fs::metadata(path)?;
     if !about.is_file() && !about.is_dir() {
-        return Err(io::Error::other("it is not a regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     if about.len() > LARGEST {
-        return Err(io::Error::other("it is larger than 16 MiB"));
+        return Err(io::Error::other("larger than 16 MiB"));
     }
     std::fs::read(path)
 }
@@ -65,7 +65,7 @@ fn explain(file: &str, text: &str, offset: usize, key: Option<String>, message: 
         return SimError::UnknownKey {
             place,
             key: inside(key.as_deref(), wrong),
-            way_out: way_out(wrong, right),
+            remedy: remedy(wrong, right),
         };
     }
     if let (true, [missing]) = (message.starts_with("missing field"), quoted.as_slice()) {
@@ -77,7 +77,7 @@ fn explain(file: &str, text: &str, offset: usize, key: Option<String>, message: 
     }
     let problem = match (message.starts_with("unknown variant"), quoted.as_slice()) {
         (true, [wrong, right @ ..]) => {
-            format!("unknown value `{wrong}`; {}", way_out(wrong, right))
+            format!("unknown value `{wrong}`; {}", remedy(wrong, right))
         }
         _ => plain(message),
     };
@@ -89,7 +89,7 @@ fn explain(file: &str, text: &str, offset: usize, key: Option<String>, message: 
 }
 
 /// Type names of the parser and their descriptions for users.
-const WORDS: [(&str, &str); 10] = [
+const TYPE_NAMES: [(&str, &str); 10] = [
     (
         "internally tagged enum Arrivals",
         "a table as in { kind = \"poisson\", rate = 1.0 }",
@@ -105,19 +105,19 @@ const WORDS: [(&str, &str); 10] = [
     ("f64", "a number"),
     ("a boolean", "true or false"),
     ("a sequence", "a list, as in [[loads]]"),
-    ("a string", "words in quotes"),
+    ("a string", "a string in quotes"),
 ];
 
 fn plain(message: &str) -> String {
     let message = message.replace('\n', ", ");
     if message.contains("overflow") || message.contains("as i128") || message.contains("as u128") {
-        return "the number is too large; write a smaller one".to_owned();
+        return "number out of range; write a smaller one".to_owned();
     }
     let Some((found, expected)) = message.rsplit_once(", expected ") else {
         return message;
     };
     let found = found.replace("floating point", "number");
-    let known = WORDS.iter().find(|(word, _)| *word == expected);
+    let known = TYPE_NAMES.iter().find(|(word, _)| *word == expected);
     let expected = match known {
         Some((_, words)) => words,
         None if expected.starts_with("struct ") => "a table",
@@ -136,7 +136,7 @@ fn inside(outer: Option<&str>, key: &str) -> String {
 }
 
 /// Suggests the closest valid word, or lists all of them.
-pub(super) fn way_out(wrong: &str, right: &[&str]) -> String {
+pub(super) fn remedy(wrong: &str, right: &[&str]) -> String {
     let near = right
         .iter()
         .map(|right| (strsim::damerau_levenshtein(wrong, right), right))
@@ -144,7 +144,7 @@ pub(super) fn way_out(wrong: &str, right: &[&str]) -> String {
         .min();
     match near {
         Some((_, right)) => format!("did you mean `{right}`?"),
-        None if right.is_empty() => "nothing can be set here".to_owned(),
-        None => format!("there are `{}`", right.join("`, `")),
+        None if right.is_empty() => "no keys are allowed here".to_owned(),
+        None => format!("valid: `{}`", right.join("`, `")),
     }
 }

@@ -1,12 +1,12 @@
 //! Limits on the size of a run.
 
-use super::{Load, Pick, Scenario};
+use super::{Load, Scenario, TargetChoice};
 use crate::error::SimError;
 use headworks_core::Time;
 use headworks_synth::Arrivals;
 
 /// Default step limit, about a minute of work.
-pub(super) const MOST_STEPS: u64 = 200_000_000;
+pub(super) const DEFAULT_MAX_STEPS: u64 = 200_000_000;
 
 impl Scenario {
     /// Rejects a scenario that cannot finish within its step limit. The rate of closed loads
@@ -16,7 +16,7 @@ impl Scenario {
         let all: f64 = jobs.iter().sum();
         let most = self.loads.iter().zip(jobs);
         match most.max_by(|(_, a), (_, b)| a.total_cmp(b)) {
-            Some((load, _)) if all > self.max_steps as f64 => Err(SimError::TooLarge {
+            Some((load, _)) if all > self.max_steps as f64 => Err(SimError::LoadTooLarge {
                 jobs: all,
                 most: load.name.clone(),
                 allowed: self.max_steps,
@@ -30,8 +30,8 @@ impl Scenario {
             return 0.0;
         };
         let each = match &load.request.pick {
-            Pick::Each(targets) => targets.len(),
-            Pick::Any(_) | Pick::One(_) => 1,
+            TargetChoice::Each(targets) => targets.len(),
+            TargetChoice::Any(_) | TargetChoice::One(_) => 1,
         };
         let until = load.until.min(Time::ZERO + self.duration);
         let jobs = rate * until.since(Time::ZERO + load.from).as_secs_f64();

@@ -22,9 +22,9 @@ fn shipped_scenarios_and_the_default_are_right() {
 }
 
 #[test]
-fn what_is_not_toml_is_told_with_its_place() {
+fn syntax_errors_name_their_place() {
     let told = error("duration = \"1s\"\n[scheduler\npolicy = 1");
-    assert!(told.starts_with("x.toml:2:11: not TOML: "), "{told}");
+    assert!(told.starts_with("x.toml:2:11: invalid TOML: "), "{told}");
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn unknown_keys_name_the_nearest_right_one() {
     );
     assert_eq!(
         error("duration = \"1s\"\n[[targets]]\nname = \"a\"\nerrors = { crash = 0.1 }"),
-        "x.toml:4:12: unknown key `targets[0].errors.crash`; there are `fault`, `rejected`, `silent`, `gone`"
+        "x.toml:4:12: unknown key `targets[0].errors.crash`; valid: `fault`, `rejected`, `silent`, `gone`"
     );
     assert_eq!(
         error("duraton = \"1s\""),
@@ -88,22 +88,22 @@ fn impossible_values_name_line_key_and_way_out() {
     );
     assert_eq!(
         with("[[loads]]\nname = \"a\"\nclass = 12\narrivals = { kind = \"poisson\", rate = 1.0 }"),
-        "x.toml:4:1: `loads[0].class`: there is no class `12`; there are 0 to 9, named P0, P1, P2, P3, P4, P5, P6, P7, P8, P9"
+        "x.toml:4:1: `loads[0].class`: unknown class `12`; valid: 0 to 9, named P0, P1, P2, P3, P4, P5, P6, P7, P8, P9"
     );
     let told = with("[[loads]]\nname = \"a\"\narrivals = { kind = \"poisson\", rate = -1.0 }");
     assert_eq!(
         told,
-        "x.toml:4:1: `loads[0].arrivals`: rate is -1; it must be requests a second, above 0 and at most 1e9"
+        "x.toml:4:1: `loads[0].arrivals`: rate is -1; it must be requests per second, above 0 and at most 1e9"
     );
     let told = with(
         "[[loads]]\nname = \"a\"\ntargets = \"b\"\narrivals = { kind = \"poisson\", rate = 1.0 }",
     );
     assert_eq!(
         told,
-        "x.toml:4:1: `loads[0].targets`: there is no target `b`; name one of [[targets]]"
+        "x.toml:4:1: `loads[0].targets`: unknown target `b`; name one of [[targets]]"
     );
     let told = with(
-        "[rounds]\ntree = \"depth=2\"\nlag = 3\nmax_lead = 2\nleader = \"far side\"\nfollower = \"far side\"",
+        "[rounds]\ntree = \"depth=2\"\nlag = 3\nmax_lead = 2\nleader = \"target\"\nfollower = \"target\"",
     );
     assert!(
         told.starts_with("x.toml:5:1: `rounds.max_lead`: max_lead 2 is less than lag 3"),
@@ -113,24 +113,53 @@ fn impossible_values_name_line_key_and_way_out() {
     assert!(told.contains("did you mean `depth`?"), "{told}");
     let told = with("[[expect]]\nmetric = \"share\"\nat_least = 0.5");
     assert!(
-        told.starts_with("x.toml:3:1: `expect[0].metric`: `share` cannot be measured of all"),
+        told.starts_with("x.toml:3:1: `expect[0].metric`: `share` does not apply to all"),
         "{told}"
     );
     let told = with("[[expect]]\nmetric = \"done\"");
     assert_eq!(
         told,
-        "x.toml:3:1: `expect[0].metric`: expects nothing; add at_least or at_most"
+        "x.toml:3:1: `expect[0].metric`: has no limit; add at_least or at_most"
     );
 }
 
 #[test]
-fn what_is_not_there_is_told() {
+fn the_former_name_of_the_default_target_is_an_alias() {
+    let expect = |name: &str, targets: &str| {
+        let text = format!(
+            "duration = \"1s\"
+            {targets}
+            [[loads]]
+            name = \"a\"
+            targets = \"{name}\"
+            arrivals = {{ kind = \"constant\", rate = 10.0 }}
+            [[expect]]
+            metric = \"granted\"
+            target = \"{name}\"
+            at_least = 1"
+        );
+        let scenario = Scenario::from_text("x.toml", &text).unwrap();
+        crate::Trial::new(&scenario, 1)
+            .run()
+            .unwrap()
+            .is_as_expected()
+    };
+    assert!(expect("target", ""));
+    assert!(expect("far side", ""));
+    assert!(expect("far side", "[[targets]]\nname = \"far side\""));
+    let other = "duration = \"1s\"\n[[targets]]\nname = \"a\"\n[[expect]]\nmetric = \"granted\"\n\
+                 target = \"far side\"\nat_least = 1";
+    assert!(error(other).contains("unknown target `far side`"));
+}
+
+#[test]
+fn missing_scenarios_are_named() {
     let told = Scenario::open("no-such").unwrap_err().to_string();
     assert!(told.starts_with(
-        "`no-such` is neither a file nor a scenario that is shipped; there are `ten-classes-fifo`,"
+        "`no-such` is neither a file nor a shipped scenario; valid: `ten-classes-fifo`,"
     ));
     let told = Scenario::open("no/such.toml").unwrap_err().to_string();
-    assert!(told.starts_with("no/such.toml: cannot be read: "), "{told}");
+    assert!(told.starts_with("cannot read no/such.toml: "), "{told}");
 }
 
 /// A shipped scenario with a part of it replaced.
@@ -158,10 +187,10 @@ fn mangled() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn times_of_nothing_and_limits_that_are_none_are_refused() {
+fn zero_durations_and_invalid_limits_are_rejected() {
     let with = |rest: &str| error(&format!("duration = \"1s\"\n{rest}"));
     let load = "arrivals = { kind = \"poisson\", rate = 1.0 }";
-    let no_time = "nothing is done in no time; write \"5s\", or leave it out";
+    let no_time = "must not be zero; write \"5s\", or leave it out";
     assert_eq!(
         with(&format!(
             "[[loads]]\nname = \"a\"\ntimeout = \"0s\"\n{load}"
@@ -183,20 +212,20 @@ fn times_of_nothing_and_limits_that_are_none_are_refused() {
         assert_eq!(
             told,
             format!(
-                "x.toml:4:1: `expect[0].at_most`: {shown} is no limit; write a number, or leave it out"
+                "x.toml:4:1: `expect[0].at_most`: invalid limit {shown}; write a number, or leave it out"
             )
         );
     }
     assert_eq!(
         with("max_steps = 0"),
-        "x.toml:2:1: `max_steps`: a run that may do nothing tells nothing; write 1 or more, or leave it out"
+        "x.toml:2:1: `max_steps`: must be at least 1; write a larger number, or leave it out"
     );
 }
 
 #[test]
-fn names_that_a_terminal_would_obey_are_refused() {
+fn control_characters_in_names_are_rejected() {
     let with = |rest: &str| error(&format!("duration = \"1s\"\n{rest}"));
-    let control = "has a control character in it (\\u{1b}); leave it out";
+    let control = "contains a control character (\\u{1b}); remove it";
     let load = "arrivals = { kind = \"poisson\", rate = 1.0 }";
     for (text, place) in [
         ("about = \"\\u001b[2J\"".to_owned(), "2:1: `about`"),
@@ -230,12 +259,12 @@ fn names_that_a_terminal_would_obey_are_refused() {
 }
 
 #[test]
-fn types_are_told_in_words() {
+fn type_errors_use_plain_words() {
     for (line, words) in [
         ("seed = -1", "a whole number, 0 or more"),
         ("scheduler = 3", "a table"),
         ("loads = 4", "a list, as in [[loads]]"),
-        ("about = 4", "words in quotes"),
+        ("about = 4", "a string in quotes"),
         ("[scheduler]\nrefuse_hopeless = 'yes'", "true or false"),
         (
             "[scheduler]\nattempts = 99999999999",
@@ -251,7 +280,7 @@ fn types_are_told_in_words() {
         ),
         (
             "[scheduler]\nbound = 99999999999999999999999",
-            "the number is too large",
+            "number out of range",
         ),
         (
             "[[loads]]\nname = 'a'\narrivals = 5",
@@ -282,7 +311,7 @@ fn a_shipped_name_that_is_nearly_right_is_named() {
         .to_string();
     assert!(told.ends_with("; did you mean `greedy-tenant`?"), "{told}");
     let told = Scenario::open("zebra").expect_err("none").to_string();
-    assert!(told.contains("there are `ten-classes-fifo`, "), "{told}");
+    assert!(told.contains("valid: `ten-classes-fifo`, "), "{told}");
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 //! Calls to targets: their start, and the consequences of their responses.
 
-use super::agenda::Happening;
-use super::far::Answer;
+use super::event_queue::SimEvent;
+use super::target::Response;
 use super::{Call, Simulation, Work};
 use crate::record::FAILED;
 use headworks_core::{Cost, Fault, Lease, Outcome, Settled, Verdict};
@@ -28,10 +28,10 @@ impl Simulation<'_> {
         if let Some(workers) = &mut self.workers {
             workers.begin();
         }
-        let (takes, answer) = self.fars[target].call(self.now, lease.payload.actual);
+        let (takes, answer) = self.targets[target].call(self.now, lease.payload.actual);
         let slot = self.calls.insert(Call { lease, answer });
-        self.agenda
-            .set(self.now + takes, Happening::Answer(slot as u32));
+        self.event_queue
+            .push(self.now + takes, SimEvent::Response(slot as u32));
     }
 
     pub(super) fn answered(&mut self, slot: u32) {
@@ -40,13 +40,13 @@ impl Simulation<'_> {
             workers.end();
         }
         let target = lease.target.index();
-        self.fars[target].leave();
+        self.targets[target].leave();
         let tally = &mut self.record.targets[target];
-        tally.failures += u64::from(!matches!(answer, Answer::Done | Answer::Rejected));
-        tally.overloads += u64::from(matches!(answer, Answer::TooMany(_)));
+        tally.failures += u64::from(!matches!(answer, Response::Done | Response::Rejected));
+        tally.overloads += u64::from(matches!(answer, Response::MemoryLimit(_)));
         let (class, flow) = (usize::from(lease.class.0), lease.flow.0);
         let (charged, actual) = (lease.cost.0, lease.payload.actual);
-        let (outcome, verdict) = self.judge(&lease, answer);
+        let (outcome, verdict) = self.classify(&lease, answer);
         match outcome {
             Outcome::Done { .. } => self.correct(class, flow, charged, actual),
             Outcome::Elsewhere => self.correct(class, flow, charged, 0),
@@ -79,24 +79,24 @@ impl Simulation<'_> {
     }
 
     /// Translates a response into the outcome and verdict that a caller would report.
-    fn judge(&mut self, lease: &Lease<Work>, answer: Answer) -> (Outcome, Verdict) {
+    fn classify(&mut self, lease: &Lease<Work>, answer: Response) -> (Outcome, Verdict) {
         let elsewhere = self.has_choice(lease.payload.origin);
         match answer {
-            Answer::Done => {
+            Response::Done => {
                 let actual = Cost(lease.payload.actual);
                 let cost = (actual != lease.cost).then_some(actual);
                 (Outcome::Done { cost }, Verdict::Fine)
             }
-            Answer::Rejected => (Outcome::Failed, Verdict::Fine),
-            Answer::Gone if elsewhere => (Outcome::Elsewhere, Verdict::Gone),
-            Answer::Gone => (Outcome::Failed, Verdict::Gone),
-            Answer::Fault => {
+            Response::Rejected => (Outcome::Failed, Verdict::Fine),
+            Response::Gone if elsewhere => (Outcome::Elsewhere, Verdict::Gone),
+            Response::Gone => (Outcome::Failed, Verdict::Gone),
+            Response::Fault => {
                 let random = self.rng.next_u64();
                 let fault = Fault::Temporary;
                 (Outcome::Retry { fault, random }, Verdict::Fault)
             }
-            Answer::TooMany(after) => {
-                let pause = self.fars[lease.target.index()].overload_pause();
+            Response::MemoryLimit(after) => {
+                let pause = self.targets[lease.target.index()].overload_pause();
                 let until = self.now + after.unwrap_or(pause);
                 let verdict = Verdict::Overload { until };
                 if elsewhere {

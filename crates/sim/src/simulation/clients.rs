@@ -1,6 +1,6 @@
 //! Clients: submissions, and behaviour on refusal.
 
-use super::agenda::Happening;
+use super::event_queue::SimEvent;
 use super::{Simulation, WALK, Work};
 use crate::scenario::{Clients, OnRefusal};
 use headworks_core::{Booking, Job, Reason};
@@ -8,18 +8,18 @@ use std::time::Duration;
 
 /// Minimum pause after a request that was not served. Without it, a client with no think time would
 /// ask again forever while time stands still.
-const PAUSE: Duration = Duration::from_millis(1);
+const MIN_PAUSE: Duration = Duration::from_millis(1);
 
 impl Simulation<'_> {
     /// Submits a job to the core and gives its client the result.
-    pub(super) fn hand_in(&mut self, job: Job<Work>) {
+    pub(super) fn submit(&mut self, job: Job<Work>) {
         let (class, flow, work) = (usize::from(job.class.0), job.flow.0, job.payload);
         self.record.classes[class].counts.offered += 1;
         self.record.series.slot().classes[class].offered += 1;
         self.record.flow(flow).offered += 1;
         self.steps += 1;
         let answer = self.core.submit(self.now, job);
-        if work.told
+        if work.scheduled_visit
             && let Some(load) = self.load_tally(work.origin)
         {
             load.returned += 1;
@@ -39,13 +39,13 @@ impl Simulation<'_> {
                     Reason::TooLarge | Reason::NoTarget | Reason::UnknownClass
                 );
                 let after = refused.retry_after;
-                self.turn_away(refused.job, after, refused.booking, lasting);
+                self.handle_refusal(refused.job, after, refused.booking, lasting);
             }
         }
     }
 
     /// Handles a refused submission or a shed job according to the client's behaviour.
-    pub(super) fn turn_away(
+    pub(super) fn handle_refusal(
         &mut self,
         mut job: Job<Work>,
         after: Option<Duration>,
@@ -65,38 +65,38 @@ impl Simulation<'_> {
             jitter,
             round_trip,
         } = request.clients;
-        let told = match on_refusal {
+        let hint = match on_refusal {
             _ if lasting || work.visits >= tries => None,
             OnRefusal::GiveUp => None,
             OnRefusal::RetryNow => Some(Duration::ZERO),
             OnRefusal::Obey => after,
         };
-        let Some(told) = told else {
+        let Some(hint) = hint else {
             if let Some(load) = self.load_tally(work.origin) {
                 load.given_up += 1;
             }
-            self.answer_client(work, PAUSE);
+            self.answer_client(work, MIN_PAUSE);
             return;
         };
-        let late = told.mul_f64(jitter * self.rng.unit());
+        let late = hint.mul_f64(jitter * self.rng.unit());
         let obeys = on_refusal == OnRefusal::Obey;
         job.payload.visits += 1;
-        job.payload.told = obeys;
+        job.payload.scheduled_visit = obeys;
         job.booking = booking.filter(|_| obeys);
         job.start_at = None;
         job.expire_at = None;
         let slot = self.returning.insert(job);
-        let at = self.now + told + late + round_trip;
-        self.agenda.set(at, Happening::Return(slot as u32));
+        let at = self.now + hint + late + round_trip;
+        self.event_queue.push(at, SimEvent::Return(slot as u32));
     }
 
-    pub(super) fn come_back(&mut self, slot: u32) {
+    pub(super) fn resubmit(&mut self, slot: u32) {
         let mut job = self.returning.remove(slot as usize);
         let timeout = self
             .request(job.payload.origin)
             .and_then(|request| request.timeout);
         job.expire_at = timeout.map(|timeout| self.now + timeout);
-        self.hand_in(job);
+        self.submit(job);
     }
 
     /// Ends a job, successfully or not.
@@ -113,7 +113,7 @@ impl Simulation<'_> {
         if let Some(load) = self.load_tally(work.origin) {
             load.done += u64::from(done);
         }
-        self.answer_client(work, if done { Duration::ZERO } else { PAUSE });
+        self.answer_client(work, if done { Duration::ZERO } else { MIN_PAUSE });
     }
 
     /// Completes a request of a closed load: its client thinks and asks again, not before `pause`.
@@ -123,7 +123,8 @@ impl Simulation<'_> {
         };
         if let Some((at, number)) = source.answered(work.number, self.now) {
             let at = at.max(self.now + pause);
-            self.agenda.set(at, Happening::Arrival(work.origin, number));
+            self.event_queue
+                .push(at, SimEvent::Arrival(work.origin, number));
         }
     }
 }

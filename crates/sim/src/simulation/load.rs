@@ -1,8 +1,8 @@
 //! Sources of requests: loads and traces.
 
-use super::agenda::Happening;
+use super::event_queue::SimEvent;
 use super::{Simulation, TRACE, Work};
-use crate::scenario::{Actual, Load, Pick, Request};
+use crate::scenario::{ActualCost, Load, Request, TargetChoice};
 use crate::trace::Trace;
 use headworks_core::{Class, Cost, Flow, Job, TargetId, TargetSet, Time};
 use headworks_synth::{Arrivals, Rng, Stream};
@@ -57,11 +57,11 @@ impl<'a> Source<'a> {
 }
 
 /// Samples the actual cost of a request with the estimate `cost`.
-fn actual(actual: &Actual, cost: u64, rng: &mut Rng) -> u64 {
+fn actual(actual: &ActualCost, cost: u64, rng: &mut Rng) -> u64 {
     match actual {
-        Actual::AsEstimated => cost,
-        Actual::Drawn(drawn) => drawn.sample(rng),
-        Actual::Within(factor) => {
+        ActualCost::AsEstimated => cost,
+        ActualCost::Drawn(drawn) => drawn.sample(rng),
+        ActualCost::Within(factor) => {
             let drawn = cost as f64 * factor.powf(2.0 * rng.unit() - 1.0);
             (drawn.round() as u64).max(1)
         }
@@ -74,7 +74,7 @@ impl Simulation<'_> {
         if !source.is_closed()
             && let Some((at, number)) = source.next()
         {
-            self.agenda.set(at, Happening::Arrival(load, number));
+            self.event_queue.push(at, SimEvent::Arrival(load, number));
         }
         let Load {
             class,
@@ -89,28 +89,28 @@ impl Simulation<'_> {
         };
         let cost = request.cost.sample(rng);
         let set = match &request.pick {
-            Pick::One(targets) => {
+            TargetChoice::One(targets) => {
                 let chosen = targets[rng.below(targets.len() as u64) as usize];
                 TargetSet::from(TargetId::new(chosen))
             }
-            Pick::Any(_) | Pick::Each(_) => source.set,
+            TargetChoice::Any(_) | TargetChoice::Each(_) => source.set,
         };
         let work = Work {
             origin: load,
             visits: 1,
-            told: false,
+            scheduled_visit: false,
             number,
             actual: actual(&request.actual, cost, rng),
         };
         let job = self.job(work, request, class, u64::from(flow), cost);
         match &request.pick {
-            Pick::Each(targets) => {
+            TargetChoice::Each(targets) => {
                 for target in targets {
                     let target = TargetId::new(*target);
-                    self.want(job.clone().targets(target));
+                    self.submit_new(job.clone().targets(target));
                 }
             }
-            Pick::Any(_) | Pick::One(_) => self.want(job.targets(set)),
+            TargetChoice::Any(_) | TargetChoice::One(_) => self.submit_new(job.targets(set)),
         }
     }
 
@@ -124,21 +124,21 @@ impl Simulation<'_> {
     }
 
     /// Counts and submits a new request.
-    fn want(&mut self, job: Job<Work>) {
+    fn submit_new(&mut self, job: Job<Work>) {
         self.record.classes[usize::from(job.class.0)]
             .counts
             .requests += 1;
         if let Some(load) = self.load_tally(job.payload.origin) {
             load.requests += 1;
         }
-        self.hand_in(job);
+        self.submit(job);
     }
 
     /// Schedules the next line of the trace, if there is one.
     pub(super) fn read_line(&mut self) {
         let Some(trace) = &mut self.trace else { return };
         match trace.advance(&self.scenario.classes) {
-            Ok(Some(at)) => self.agenda.set(at, Happening::Line),
+            Ok(Some(at)) => self.event_queue.push(at, SimEvent::Line),
             Ok(None) => {}
             Err(error) => self.failed = Some(error),
         }
@@ -152,13 +152,13 @@ impl Simulation<'_> {
         let work = Work {
             origin: TRACE,
             visits: 1,
-            told: false,
+            scheduled_visit: false,
             number: 0,
             actual: actual(&request.actual, line.cost, &mut self.rng),
         };
         let flow = u64::from(line.flow);
         let job = self.job(work, request, line.class, flow, line.cost);
-        self.want(job.targets(self.trace_set));
+        self.submit_new(job.targets(self.trace_set));
         self.read_line();
     }
 }

@@ -5,11 +5,11 @@
 //! Time jumps from one event to the next. The result depends only on the scenario and the seed, and
 //! memory use only on what is live.
 
-mod agenda;
 mod calls;
 mod clients;
-mod far;
+mod event_queue;
 mod load;
+mod target;
 mod walk;
 mod workers;
 
@@ -17,15 +17,15 @@ pub(crate) use walk::{SideTally, WalkTally};
 
 use crate::error::SimError;
 use crate::record::{EXPIRED, FAILED, Gauges, Record, SHED};
-use crate::scenario::{Pick, Request, Scenario};
+use crate::scenario::{Request, Scenario, TargetChoice};
 use crate::trace::Trace;
-use crate::trial::{Progress, Watch};
-use agenda::{Agenda, Happening};
-use far::{Answer, Far};
+use crate::trial::{Progress, ProgressFn};
+use event_queue::{EventQueue, SimEvent};
 use headworks_core::{Core, Event, Job, Lease, TargetId, TargetSet, Time};
 use headworks_synth::Rng;
 use load::Source;
 use slab::Slab;
+use target::{Response, TargetSim};
 use walk::Walk;
 use workers::Workers;
 
@@ -34,9 +34,9 @@ const TRACE: u32 = u32::MAX;
 const WALK: u32 = u32::MAX - 1;
 
 /// Steps between two progress reports.
-const TELL_EVERY: u64 = 1 << 16;
+const PROGRESS_INTERVAL: u64 = 1 << 16;
 /// Maximum live requests (waiting, running or about to return); they take some gigabytes.
-const MOST_LIVE: u64 = 5_000_000;
+const MAX_LIVE: u64 = 5_000_000;
 
 /// The payload of simulated jobs.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ struct Work {
     /// The number of visits of its client, including this one.
     visits: u16,
     /// Whether the client was told to come at this time.
-    told: bool,
+    scheduled_visit: bool,
     /// Its number in its load, or in the walk.
     number: u64,
     /// The actual cost.
@@ -57,7 +57,7 @@ struct Work {
 #[derive(Debug)]
 struct Call {
     lease: Lease<Work>,
-    answer: Answer,
+    answer: Response,
 }
 
 /// The result of a run.
@@ -66,7 +66,7 @@ pub(crate) struct Run {
     pub(crate) record: Record,
     pub(crate) walk: Option<WalkTally>,
     pub(crate) end: Time,
-    pub(crate) left: Left,
+    pub(crate) left: Unfinished,
     /// Names of all flows, including those of a trace.
     pub(crate) flows: Vec<String>,
     pub(crate) most_workers: Option<usize>,
@@ -74,7 +74,7 @@ pub(crate) struct Run {
 
 /// Jobs that had not ended at the end of the run.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
-pub(crate) struct Left {
+pub(crate) struct Unfinished {
     pub(crate) waiting: u64,
     pub(crate) delayed: u64,
     pub(crate) running: u64,
@@ -84,11 +84,11 @@ pub(crate) struct Left {
 pub(crate) struct Simulation<'a> {
     scenario: &'a Scenario,
     core: Core<Work>,
-    agenda: Agenda,
+    event_queue: EventQueue,
     now: Time,
     end: Time,
     rng: Rng,
-    fars: Vec<Far<'a>>,
+    targets: Vec<TargetSim<'a>>,
     sources: Vec<Source<'a>>,
     trace: Option<Trace<'a>>,
     trace_set: TargetSet,
@@ -121,11 +121,11 @@ impl<'a> Simulation<'a> {
         let mut core =
             Core::new(config, Time::ZERO).expect("a scenario is checked when it is read");
         let split = |purpose: Purpose, index: usize| rng.split(purpose as u64).split(index as u64);
-        let fars = scenario
+        let targets = scenario
             .targets
             .iter()
             .enumerate()
-            .map(|(index, side)| Far::new(side, split(Purpose::Targets, index)))
+            .map(|(index, side)| TargetSim::new(side, split(Purpose::Targets, index)))
             .collect();
         let replays = trace.is_some();
         let loads = if replays {
@@ -152,11 +152,11 @@ impl<'a> Simulation<'a> {
         Simulation {
             trace_set: set_of(&mut core, &scenario.trace.pick),
             core,
-            agenda: Agenda::default(),
+            event_queue: EventQueue::default(),
             now: Time::ZERO,
             end: length.map_or(Time::MAX, |length| Time::ZERO + length),
             rng: split(Purpose::Clients, 0),
-            fars,
+            targets,
             sources,
             trace,
             walk,
@@ -178,27 +178,27 @@ impl<'a> Simulation<'a> {
     }
 
     /// Runs to the end.
-    pub(crate) fn run(mut self, mut watch: Option<Watch<'_>>) -> Result<Run, SimError> {
+    pub(crate) fn run(mut self, mut watch: Option<ProgressFn<'_>>) -> Result<Run, SimError> {
         self.start();
-        self.pump();
-        let mut told = 0;
+        self.run_core();
+        let mut next_report = 0;
         while let Some(at) = self.next_at().filter(|at| *at < self.end) {
             self.now = self.now.max(at);
             if self.record.series.is_over(self.now) {
                 self.sample();
             }
-            if let Some(happening) = self.agenda.take(self.now) {
-                self.happen(happening);
+            if let Some(happening) = self.event_queue.pop_due(self.now) {
+                self.handle(happening);
             }
-            self.pump();
+            self.run_core();
             self.steps += 1;
             if self.failed.is_some() || self.is_over() {
                 break;
             }
             if let Some(watch) = &mut watch
-                && self.steps >= told
+                && self.steps >= next_report
             {
-                told = self.steps + TELL_EVERY;
+                next_report = self.steps + PROGRESS_INTERVAL;
                 watch(self.progress());
             }
         }
@@ -218,16 +218,16 @@ impl<'a> Simulation<'a> {
 
     /// Whether a limit is exceeded; the run then ends with an error.
     fn is_exhausted(&mut self) -> bool {
-        let live = self.agenda.len() as u64 + self.core.waiting();
-        if self.steps < self.scenario.max_steps && live <= MOST_LIVE {
+        let live = self.event_queue.len() as u64 + self.core.waiting();
+        if self.steps < self.scenario.max_steps && live <= MAX_LIVE {
             return false;
         }
         let Progress {
             steps, simulated, ..
         } = self.progress();
-        self.failed.get_or_insert(match live <= MOST_LIVE {
-            true => SimError::TooLong { steps, simulated },
-            false => SimError::TooMany { live, simulated },
+        self.failed.get_or_insert(match live <= MAX_LIVE {
+            true => SimError::StepLimit { steps, simulated },
+            false => SimError::MemoryLimit { live, simulated },
         });
         true
     }
@@ -240,7 +240,7 @@ impl<'a> Simulation<'a> {
 
     fn next_at(&self) -> Option<Time> {
         let times = [
-            self.agenda.next_at(),
+            self.event_queue.next_at(),
             self.core.wake_at(),
             self.workers.as_ref().and_then(Workers::wake_at),
             self.walk.as_ref().and_then(Walk::wake_at),
@@ -252,26 +252,26 @@ impl<'a> Simulation<'a> {
         for load in 0..self.sources.len() as u32 {
             let arrivals = self.sources[load as usize].first();
             for (at, number) in arrivals {
-                self.agenda.set(at, Happening::Arrival(load, number));
+                self.event_queue.push(at, SimEvent::Arrival(load, number));
             }
         }
         self.read_line();
     }
 
-    fn happen(&mut self, happening: Happening) {
+    fn handle(&mut self, happening: SimEvent) {
         match happening {
-            Happening::Arrival(load, number) => self.arrive(load, number),
-            Happening::Line => self.arrive_from_trace(),
-            Happening::Return(slot) => self.come_back(slot),
-            Happening::Answer(slot) => self.answered(slot),
+            SimEvent::Arrival(load, number) => self.arrive(load, number),
+            SimEvent::Line => self.arrive_from_trace(),
+            SimEvent::Return(slot) => self.resubmit(slot),
+            SimEvent::Response(slot) => self.answered(slot),
         }
     }
 
     /// Runs the core until it has nothing more to grant or report.
-    fn pump(&mut self) {
+    fn run_core(&mut self) {
         while !self.is_exhausted() {
             while let Some(job) = self.walk.as_mut().and_then(|walk| walk.next_job(self.now)) {
-                self.hand_in(job);
+                self.submit(job);
             }
             self.grant();
             let mut quiet = true;
@@ -313,7 +313,7 @@ impl<'a> Simulation<'a> {
     /// Whether other targets could serve it as well.
     fn has_choice(&self, origin: u32) -> bool {
         let pick = self.request(origin).map(|request| &request.pick);
-        matches!(pick, Some(Pick::Any(targets)) if targets.len() > 1)
+        matches!(pick, Some(TargetChoice::Any(targets)) if targets.len() > 1)
     }
 
     fn load_tally(&mut self, origin: u32) -> Option<&mut crate::record::LoadTally> {
@@ -341,7 +341,7 @@ impl<'a> Simulation<'a> {
                 self.record.flow(job.flow.0).shed += 1;
                 self.record.drop(SHED);
                 let of_walk = job.payload.origin == WALK;
-                self.turn_away(job, retry_after, booking, false);
+                self.handle_refusal(job, retry_after, booking, false);
                 return !of_walk;
             }
             Event::Expired { job, .. } => (job, EXPIRED),
@@ -378,12 +378,12 @@ impl<'a> Simulation<'a> {
     fn sample(&mut self) {
         let gauges = self.gauges();
         self.record.series.advance(self.now, gauges, &self.depths);
-        self.look();
+        self.sample_backlog();
     }
 
     /// Counts the classes and flows with waiting work.
-    fn look(&mut self) {
-        self.record.looks += 1;
+    fn sample_backlog(&mut self) {
+        self.record.samples += 1;
         for (class, depth) in self.record.classes.iter_mut().zip(&self.depths) {
             class.backlogged += u64::from(*depth > 0);
         }
@@ -404,7 +404,7 @@ impl<'a> Simulation<'a> {
             target.end(end);
         }
         Run {
-            left: Left {
+            left: Unfinished {
                 waiting: self.core.waiting(),
                 delayed: self.core.delayed(),
                 running: self.core.running(),
@@ -422,10 +422,10 @@ impl<'a> Simulation<'a> {
     }
 }
 
-fn set_of(core: &mut Core<Work>, pick: &Pick) -> TargetSet {
+fn set_of(core: &mut Core<Work>, pick: &TargetChoice) -> TargetSet {
     match pick {
-        Pick::Any(targets) => set_among(core, targets),
-        Pick::One(_) | Pick::Each(_) => TargetSet::default(),
+        TargetChoice::Any(targets) => set_among(core, targets),
+        TargetChoice::One(_) | TargetChoice::Each(_) => TargetSet::default(),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::{WALK, Work};
 use crate::record::Histogram;
-use crate::scenario::RoundsPlan;
+use crate::scenario::RoundsSpec;
 use headworks_core::rounds::{Discovered, LeaseId, Rounds, RoundsConfig, Settled};
 use headworks_core::{Backoff, Coordinator, Cost, Flow, Job, Side, TargetSet, Time};
 use headworks_synth::{Kind, Node, Rng, Tree};
@@ -63,7 +63,7 @@ struct SideRun {
 
 /// A node in the core.
 #[derive(Debug)]
-struct Out {
+struct OutstandingNode {
     side: usize,
     id: LeaseId,
     attempt: u32,
@@ -73,10 +73,10 @@ struct Out {
 
 #[derive(Debug)]
 pub(super) struct Walk {
-    plan: RoundsPlan,
+    plan: RoundsSpec,
     coordinator: Coordinator,
     sides: [SideRun; 2],
-    out: Slab<Out>,
+    out: Slab<OutstandingNode>,
     backoff: Backoff,
     rng: Rng,
     max_lead: u32,
@@ -84,7 +84,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    pub(super) fn new(plan: &RoundsPlan, sets: [TargetSet; 2], backoff: Backoff, rng: Rng) -> Self {
+    pub(super) fn new(plan: &RoundsSpec, sets: [TargetSet; 2], backoff: Backoff, rng: Rng) -> Self {
         let source = Tree::new(plan.tree.clone());
         let mut config = RoundsConfig::default();
         config.retry_budget = plan.retry_budget;
@@ -127,7 +127,7 @@ impl Walk {
             };
             side.in_core += 1;
             let cost = side.tree.children(&lease.node).count() as u64;
-            let slot = self.out.insert(Out {
+            let slot = self.out.insert(OutstandingNode {
                 side: index,
                 id: lease.id,
                 attempt: lease.attempt,
@@ -137,7 +137,7 @@ impl Walk {
             let work = Work {
                 origin: WALK,
                 visits: 1,
-                told: false,
+                scheduled_visit: false,
                 number: slot as u64,
                 actual: cost.max(1),
             };
@@ -247,7 +247,7 @@ impl Walk {
         if side.rounds.pass() < self.pass {
             return false;
         }
-        side.note();
+        side.record_round();
         self.coordinator
             .report(SIDES[index], side.rounds.position());
         let Some(leave) = self.coordinator.leave(SIDES[index]) else {
@@ -271,7 +271,7 @@ impl Walk {
     pub(super) fn tally(self) -> WalkTally {
         let max_lead = self.max_lead;
         let sides = self.sides.map(|mut side| {
-            side.note();
+            side.record_round();
             side.tally.failed = side.pending.values().map(|nodes| nodes.len() as u64).sum();
             side.tally.completed = side.rounds.is_completed() && side.pending.is_empty();
             side.tally.passes = side.rounds.pass();
@@ -283,7 +283,7 @@ impl Walk {
 
 impl SideRun {
     /// Records the current round if it has closed.
-    fn note(&mut self) {
+    fn record_round(&mut self) {
         let progress = self.rounds.progress();
         let which = (self.rounds.pass(), progress.round);
         let (Some(opened), Some(closed)) = (progress.opened, progress.closed) else {

@@ -103,7 +103,7 @@ fn check_rate(rate: f64) -> Result<(), SynthError> {
     Err(SynthError::OutOfRange {
         field: "rate",
         value: rate.to_string(),
-        expected: "requests a second, above 0 and at most 1e9",
+        expected: "requests per second, above 0 and at most 1e9",
     })
 }
 
@@ -114,7 +114,7 @@ fn check_length(field: &'static str, length: Duration) -> Result<(), SynthError>
     Err(SynthError::OutOfRange {
         field,
         value: "0s".to_owned(),
-        expected: "longer than nothing, as in 10s",
+        expected: "above zero, such as 10s",
     })
 }
 

@@ -31,7 +31,7 @@ pub struct Stream {
     /// Accumulated on time in seconds, for random loads.
     on: f64,
     /// Times at which answered clients ask again.
-    asking: BinaryHeap<Reverse<Duration>>,
+    returning: BinaryHeap<Reverse<Duration>>,
 }
 
 impl Stream {
@@ -42,14 +42,14 @@ impl Stream {
             rng: Rng::new(seed),
             sent: 0,
             on: 0.0,
-            asking: BinaryHeap::new(),
+            returning: BinaryHeap::new(),
             arrivals,
         };
         if let Arrivals::Closed { clients, think } = stream.arrivals {
             // Clients think first, so that they do not all arrive at once.
             for client in 0..u64::from(clients) {
-                let at = stream.thought(!client, think);
-                stream.asking.push(Reverse(at));
+                let at = stream.think_time(!client, think);
+                stream.returning.push(Reverse(at));
             }
         }
         stream
@@ -58,7 +58,7 @@ impl Stream {
     /// The next request, without consuming it. For a closed load, as far as responses are known.
     #[must_use]
     pub fn peek(&self) -> Option<Arrival> {
-        self.clone_light().next()
+        self.peek_copy().next()
     }
 
     /// Reports to a closed load that request `number` was answered or abandoned at `at`. Its client
@@ -66,22 +66,22 @@ impl Stream {
     /// responses.
     pub fn answered(&mut self, number: u64, at: Duration) {
         if let Arrivals::Closed { think, .. } = self.arrivals {
-            let thought = self.thought(number, think);
-            self.asking.push(Reverse(at.saturating_add(thought)));
+            let thought = self.think_time(number, think);
+            self.returning.push(Reverse(at.saturating_add(thought)));
         }
     }
 
     /// A copy for a single step: the heap can be large, and only its top matters.
-    fn clone_light(&self) -> Stream {
+    fn peek_copy(&self) -> Stream {
         Stream {
             arrivals: self.arrivals.clone(),
             rng: self.rng.clone(),
-            asking: self.asking.peek().copied().into_iter().collect(),
+            returning: self.returning.peek().copied().into_iter().collect(),
             ..*self
         }
     }
 
-    fn thought(&self, number: u64, think: Duration) -> Duration {
+    fn think_time(&self, number: u64, think: Duration) -> Duration {
         let thought = -crate::math::ln(1.0 - unit(mix(self.seed, number)));
         seconds(thought * think.as_secs_f64())
     }
@@ -100,7 +100,7 @@ impl Stream {
                 let pauses = (time / on.as_secs_f64()).floor();
                 Some(seconds(time + pauses * off.as_secs_f64()))
             }
-            Arrivals::Closed { .. } => self.asking.pop().map(|Reverse(at)| at),
+            Arrivals::Closed { .. } => self.returning.pop().map(|Reverse(at)| at),
         }
     }
 

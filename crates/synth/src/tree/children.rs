@@ -1,6 +1,6 @@
 //! The children of a folder.
 
-use super::node::{Purpose, draw};
+use super::node::{Purpose, derive};
 use super::{Kind, Node, Side, Tree};
 
 /// The children of a folder, folders first, computed one by one.
@@ -11,8 +11,8 @@ pub struct Children<'a> {
     folders: u64,
     files: u64,
     /// The index over folders and files together.
-    place: u64,
-    beside: Option<Node>,
+    index: u64,
+    extra: Option<Node>,
 }
 
 impl<'a> Children<'a> {
@@ -23,16 +23,16 @@ impl<'a> Children<'a> {
             folder,
             folders,
             files,
-            place: 0,
-            beside: None,
+            index: 0,
+            extra: None,
         }
     }
 
     /// The position from which [`Tree::children_from`] continues; `None` between two nodes with the
     /// same index.
     #[must_use]
-    pub fn mark(&self) -> Option<u64> {
-        self.beside.is_none().then_some(self.place)
+    pub fn position(&self) -> Option<u64> {
+        self.extra.is_none().then_some(self.index)
     }
 }
 
@@ -40,23 +40,23 @@ impl Iterator for Children<'_> {
     type Item = Node;
 
     fn next(&mut self) -> Option<Node> {
-        if let Some(node) = self.beside.take() {
+        if let Some(node) = self.extra.take() {
             return Some(node);
         }
-        while self.place < self.folders.saturating_add(self.files) {
-            let place = self.place;
-            self.place += 1;
-            let (kind, place) = match place.checked_sub(self.folders) {
-                None => (Kind::Folder, place),
-                Some(place) => (Kind::File, place),
+        while self.index < self.folders.saturating_add(self.files) {
+            let index = self.index;
+            self.index += 1;
+            let (kind, index) = match index.checked_sub(self.folders) {
+                None => (Kind::Folder, index),
+                Some(index) => (Kind::File, index),
             };
-            let [first, beside] = self.tree.nodes(&self.folder, kind, place);
+            let [first, extra] = self.tree.nodes(&self.folder, kind, index);
             if first.is_some() {
-                self.beside = beside;
+                self.extra = extra;
                 return first;
             }
-            if beside.is_some() {
-                return beside;
+            if extra.is_some() {
+                return extra;
             }
         }
         None
@@ -64,7 +64,7 @@ impl Iterator for Children<'_> {
 }
 
 impl Tree {
-    /// The children of a folder from a [mark](Children::mark) on, without iterating over those
+    /// The children of a folder from a [mark](Children::position) on, without iterating over those
     /// before it.
     ///
     /// ```
@@ -74,32 +74,32 @@ impl Tree {
     /// let root = tree.root();
     /// let mut children = tree.children(&root);
     /// let _ = children.nth(4);
-    /// let mark = children.mark().unwrap();
+    /// let mark = children.position().unwrap();
     /// assert!(children.eq(tree.children_from(&root, mark)));
     /// # Ok::<(), headworks_synth::SynthError>(())
     /// ```
     #[must_use]
     pub fn children_from(&self, folder: &Node, mark: u64) -> Children<'_> {
         let mut children = Children::new(self, *folder);
-        children.place = mark;
+        children.index = mark;
         children
     }
 
     /// Every node, of either kind, with this index in its folder.
-    pub(super) fn at_place(&self, folder: &Node, place: u64) -> impl Iterator<Item = Node> {
+    pub(super) fn at_index(&self, folder: &Node, index: u64) -> impl Iterator<Item = Node> {
         let (folders, files) = self.counts(folder);
-        let in_kind = |kind, count| match place < count {
-            true => self.nodes(folder, kind, place),
+        let in_kind = |kind, count| match index < count {
+            true => self.nodes(folder, kind, index),
             false => [None, None],
         };
         let found = [in_kind(Kind::Folder, folders), in_kind(Kind::File, files)];
         found.into_iter().flatten().flatten()
     }
 
-    fn nodes(&self, folder: &Node, kind: Kind, place: u64) -> [Option<Node>; 2] {
+    fn nodes(&self, folder: &Node, kind: Kind, index: u64) -> [Option<Node>; 2] {
         match self.spec.side {
-            Side::Source => [Some(self.source_node(folder, kind, place)), None],
-            Side::Destination => self.destination_nodes(folder, kind, place),
+            Side::Source => [Some(self.source_node(folder, kind, index)), None],
+            Side::Destination => self.destination_nodes(folder, kind, index),
         }
     }
 
@@ -109,10 +109,10 @@ impl Tree {
             return (0, 0);
         }
         let folders = match folder.depth() < self.spec.depth {
-            true => self.spec.dirs.pick(draw(folder.key(), Purpose::Folders)),
+            true => self.spec.dirs.pick(derive(folder.key(), Purpose::Folders)),
             false => 0,
         };
-        let files = self.spec.files.pick(draw(folder.key(), Purpose::Files));
+        let files = self.spec.files.pick(derive(folder.key(), Purpose::Files));
         (folders, files)
     }
 }

@@ -1,6 +1,6 @@
 //! The content of files, readable from any offset.
 
-use super::node::{Fate, Purpose, draw};
+use super::node::{Difference, Purpose, derive};
 use super::{Node, Tree};
 use crate::rng::word;
 
@@ -14,11 +14,11 @@ impl Tree {
     pub fn read(&self, file: &Node, offset: u64, buffer: &mut [u8]) -> usize {
         let left = file.size().saturating_sub(offset);
         let length = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
-        let purpose = match file.fate() {
-            Fate::Content => Purpose::OtherContent,
+        let purpose = match file.difference() {
+            Difference::Content => Purpose::OtherContent,
             _ => Purpose::Content,
         };
-        let key = draw(file.key(), purpose);
+        let key = derive(file.key(), purpose);
         let mut at = offset;
         let mut rest = &mut buffer[..length];
         while !rest.is_empty() {

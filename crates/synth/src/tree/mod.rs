@@ -5,7 +5,7 @@
 //! demand, in any order and any number of times, and a walk needs memory only for its depth.
 //!
 //! A tree has two sides. The destination is the source with a known part missing, different or
-//! extra, decided per node. [`Tree::fate`] tells which, so that the expected result of a comparison
+//! extra, decided per node. [`Tree::difference`] tells which, so that the expected result of a comparison
 //! can be computed independently.
 
 mod children;
@@ -17,7 +17,7 @@ mod walk;
 
 pub use children::Children;
 pub use names::NameKind;
-pub use node::{Fate, Kind, Node};
+pub use node::{Difference, Kind, Node};
 pub use spec::{Side, TreeSpec};
 pub use walk::{Totals, Walk};
 
@@ -84,7 +84,7 @@ impl Tree {
     #[must_use]
     pub fn child(&self, folder: &Node, name: &[u8]) -> Option<Node> {
         let numbers = names::numbers(name)?;
-        let mut candidates = numbers.flat_map(|n| self.at_place(folder, n));
+        let mut candidates = numbers.flat_map(|n| self.at_index(folder, n));
         candidates.find(|node| self.name(node) == name)
     }
 

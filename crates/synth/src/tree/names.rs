@@ -4,7 +4,7 @@
 //! can be found from its name. Kinds are drawn for pairs of neighbours, because twins need each
 //! other.
 
-use super::node::{Fate, Purpose, draw};
+use super::node::{Difference, Purpose, derive};
 use super::{Kind, Node, TreeSpec};
 use crate::rng::word;
 
@@ -75,42 +75,42 @@ pub(super) fn name(spec: &TreeSpec, node: &Node) -> Vec<u8> {
         Kind::Folder => (Purpose::FolderName, false),
         Kind::File => (Purpose::FileName, true),
     };
-    let random = word(draw(node.parent(), purpose), node.place() / 2);
+    let random = word(derive(node.parent(), purpose), node.index() / 2);
     let kind = pick(&spec.names, random).unwrap_or(NameKind::Plain);
     // A word of its own, so that extra nodes never collide with names of the source.
-    let stem = match node.fate() {
-        Fate::Extra => "extra",
+    let stem = match node.difference() {
+        Difference::Extra => "extra",
         _ => pick(&WORDS, random >> 16).unwrap_or("notes"),
     };
     let ending = match is_file {
         true => pick(&ENDINGS, random >> 32).unwrap_or(".txt"),
         false => "",
     };
-    dress(kind, stem, node.place(), ending, random >> 63 == 1)
+    decorate(kind, stem, node.index(), ending, random >> 63 == 1)
 }
 
-fn dress(kind: NameKind, stem: &str, place: u64, ending: &str, in_front: bool) -> Vec<u8> {
-    let plain = format!("{stem}-{place}{ending}");
+fn decorate(kind: NameKind, stem: &str, index: u64, ending: &str, in_front: bool) -> Vec<u8> {
+    let plain = format!("{stem}-{index}{ending}");
     match kind {
         NameKind::Plain => plain.into_bytes(),
         NameKind::Spaces if in_front => format!(" {plain}").into_bytes(),
         NameKind::Spaces => format!("{plain} ").into_bytes(),
         NameKind::Twins => {
-            let accent = if place.is_multiple_of(2) {
+            let accent = if index.is_multiple_of(2) {
                 "\u{e9}"
             } else {
                 "e\u{301}"
             };
-            format!("{stem}{accent}-{}{ending}", place & !1).into_bytes()
+            format!("{stem}{accent}-{}{ending}", index & !1).into_bytes()
         }
         NameKind::Bytes => {
-            let mut name = format!("{stem}-{place}-").into_bytes();
+            let mut name = format!("{stem}-{index}-").into_bytes();
             name.extend([0xff, 0xfe, 0xc3, 0x28]);
             name.extend(ending.bytes());
             name
         }
         NameKind::Long => {
-            let mut name = format!("{stem}-{place}-").into_bytes();
+            let mut name = format!("{stem}-{index}-").into_bytes();
             name.resize(LONGEST - ending.len(), b'x');
             name.extend(ending.bytes());
             name

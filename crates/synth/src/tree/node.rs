@@ -16,7 +16,7 @@ pub enum Kind {
 /// The relation of a node to the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Fate {
+pub enum Difference {
     /// On both sides, identical.
     Same,
     /// On the source only.
@@ -36,12 +36,12 @@ pub enum Fate {
 pub struct Node {
     key: u64,
     parent: u64,
-    place: u64,
+    index: u64,
     size: u64,
     modified: Duration,
     depth: u32,
     kind: Kind,
-    fate: Fate,
+    difference: Difference,
 }
 
 /// The purposes of random numbers. The values are part of the format: changing one changes every
@@ -68,7 +68,7 @@ pub(super) enum Purpose {
 }
 
 /// The random number of `key` for a purpose.
-pub(super) fn draw(key: u64, purpose: Purpose) -> u64 {
+pub(super) fn derive(key: u64, purpose: Purpose) -> u64 {
     mix(key, purpose as u64)
 }
 
@@ -77,12 +77,12 @@ impl Node {
         Node {
             key: mix(seed, 0),
             parent: 0,
-            place: 0,
+            index: 0,
             size: 0,
             modified: modified(mix(seed, 0)),
             depth: 0,
             kind: Kind::Folder,
-            fate: Fate::Same,
+            difference: Difference::Same,
         }
     }
 
@@ -120,18 +120,18 @@ impl Node {
         self.parent
     }
 
-    pub(super) fn place(&self) -> u64 {
-        self.place
+    pub(super) fn index(&self) -> u64 {
+        self.index
     }
 
-    pub(super) fn fate(&self) -> Fate {
-        self.fate
+    pub(super) fn difference(&self) -> Difference {
+        self.difference
     }
 }
 
 /// A time between September 2020 and November 2023, in nanoseconds.
 fn modified(key: u64) -> Duration {
-    let random = draw(key, Purpose::Modified);
+    let random = derive(key, Purpose::Modified);
     let (seconds, nanos) = (
         1_600_000_000 + random % 100_000_000,
         (random >> 32) % 1_000_000_000,
@@ -143,21 +143,21 @@ impl Tree {
     /// The relation of a node to the other side. For a source node it is what happens to it at the
     /// destination.
     #[must_use]
-    pub fn fate(&self, node: &Node) -> Fate {
+    pub fn difference(&self, node: &Node) -> Difference {
         match (self.spec.side, node.depth) {
-            (_, 0) => Fate::Same,
-            (Side::Destination, _) => node.fate,
-            (Side::Source, _) => fate(&self.spec, node),
+            (_, 0) => Difference::Same,
+            (Side::Destination, _) => node.difference,
+            (Side::Source, _) => difference(&self.spec, node),
         }
     }
 
     /// The node at an index of a folder on the source.
-    pub(super) fn source_node(&self, folder: &Node, kind: Kind, place: u64) -> Node {
+    pub(super) fn source_node(&self, folder: &Node, kind: Kind, index: u64) -> Node {
         let purpose = match kind {
             Kind::Folder => Purpose::Folder,
             Kind::File => Purpose::File,
         };
-        self.make(folder, kind, place, mix(draw(folder.key, purpose), place))
+        self.make(folder, kind, index, mix(derive(folder.key, purpose), index))
     }
 
     /// The same index on the destination: the source's node or `None`, and possibly an extra node.
@@ -165,70 +165,72 @@ impl Tree {
         &self,
         folder: &Node,
         kind: Kind,
-        place: u64,
+        index: u64,
     ) -> [Option<Node>; 2] {
-        let mut node = self.source_node(folder, kind, place);
-        if folder.fate == Fate::Extra {
-            node.fate = Fate::Extra;
+        let mut node = self.source_node(folder, kind, index);
+        if folder.difference == Difference::Extra {
+            node.difference = Difference::Extra;
             return [Some(node), None];
         }
-        let extra = self.spec.extra.covers(draw(node.key, Purpose::Extra));
-        let beside = extra.then(|| self.extra_node(folder, kind, place));
-        node.fate = fate(&self.spec, &node);
-        if node.fate == Fate::Missing {
+        let extra = self.spec.extra.includes(derive(node.key, Purpose::Extra));
+        let beside = extra.then(|| self.extra_node(folder, kind, index));
+        node.difference = difference(&self.spec, &node);
+        if node.difference == Difference::Missing {
             return [None, beside];
         }
-        if node.fate == Fate::Size {
+        if node.difference == Difference::Size {
             node.size = node
                 .size
-                .saturating_add(1 + draw(node.key, Purpose::Growth) % 64);
+                .saturating_add(1 + derive(node.key, Purpose::Growth) % 64);
         }
-        if matches!(node.fate, Fate::Size | Fate::Modified) {
+        if matches!(node.difference, Difference::Size | Difference::Modified) {
             node.modified += Duration::from_secs(3600);
         }
         [Some(node), beside]
     }
 
-    fn extra_node(&self, folder: &Node, kind: Kind, place: u64) -> Node {
+    fn extra_node(&self, folder: &Node, kind: Kind, index: u64) -> Node {
         let purpose = match kind {
             Kind::Folder => Purpose::ExtraFolder,
             Kind::File => Purpose::ExtraFile,
         };
-        let mut node = self.make(folder, kind, place, mix(draw(folder.key, purpose), place));
-        node.fate = Fate::Extra;
+        let mut node = self.make(folder, kind, index, mix(derive(folder.key, purpose), index));
+        node.difference = Difference::Extra;
         node
     }
 
-    fn make(&self, folder: &Node, kind: Kind, place: u64, key: u64) -> Node {
+    fn make(&self, folder: &Node, kind: Kind, index: u64, key: u64) -> Node {
         let size = match kind {
             Kind::Folder => 0,
-            Kind::File => self.spec.size.pick(draw(key, Purpose::Size)),
+            Kind::File => self.spec.size.pick(derive(key, Purpose::Size)),
         };
         Node {
             key,
             parent: folder.key,
-            place,
+            index,
             size,
             modified: modified(key),
             depth: folder.depth.saturating_add(1),
             kind,
-            fate: Fate::Same,
+            difference: Difference::Same,
         }
     }
 }
 
-fn fate(spec: &TreeSpec, node: &Node) -> Fate {
-    if spec.missing.covers(draw(node.key, Purpose::Missing)) {
-        return Fate::Missing;
+fn difference(spec: &TreeSpec, node: &Node) -> Difference {
+    if spec.missing.includes(derive(node.key, Purpose::Missing)) {
+        return Difference::Missing;
     }
-    let differs = spec.different.covers(draw(node.key, Purpose::Different));
+    let differs = spec
+        .different
+        .includes(derive(node.key, Purpose::Different));
     if node.kind == Kind::Folder || !differs {
-        return Fate::Same;
+        return Difference::Same;
     }
-    match word(draw(node.key, Purpose::Difference), 0) % 3 {
-        0 => Fate::Size,
+    match word(derive(node.key, Purpose::Difference), 0) % 3 {
+        0 => Difference::Size,
         // An empty file has no bytes to differ in.
-        1 if node.size > 0 => Fate::Content,
-        _ => Fate::Modified,
+        1 if node.size > 0 => Difference::Content,
+        _ => Difference::Modified,
     }
 }

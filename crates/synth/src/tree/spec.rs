@@ -2,7 +2,7 @@
 
 use super::NameKind;
 use crate::units::parse_number;
-use crate::{Share, Spread, SynthError};
+use crate::{Fraction, Spread, SynthError};
 use std::fmt;
 use std::str::FromStr;
 
@@ -48,12 +48,12 @@ pub struct TreeSpec {
     pub names: Vec<NameKind>,
     /// Percentage of files and folders missing at the destination, a folder with everything below
     /// it. `missing=5`, default 0.
-    pub missing: Share,
+    pub missing: Fraction,
     /// Percentage of the other files that differ at the destination. `different=5`, default 0.
-    pub different: Share,
+    pub different: Fraction,
     /// Files and folders that only the destination has, as a percentage of those of the source.
     /// `extra=5`, default 0.
-    pub extra: Share,
+    pub extra: Fraction,
     /// The side. `side=destination`, default `source`.
     pub side: Side,
 }
@@ -67,9 +67,9 @@ impl Default for TreeSpec {
             files: Spread::Constant(10),
             size: Spread::Log(1 << 10, 64 << 10),
             names: vec![NameKind::Plain],
-            missing: Share::NONE,
-            different: Share::NONE,
-            extra: Share::NONE,
+            missing: Fraction::NONE,
+            different: Fraction::NONE,
+            extra: Fraction::NONE,
             side: Side::Source,
         }
     }
@@ -116,7 +116,7 @@ impl TreeSpec {
             expected,
         };
         let spread = || Spread::parse(value).ok_or_else(|| bad(Spread::EXPECTED));
-        let share = || Share::parse(value).ok_or_else(|| bad(Share::EXPECTED));
+        let share = || Fraction::parse(value).ok_or_else(|| bad(Fraction::EXPECTED));
         match key {
             "seed" => self.seed = value.parse().map_err(|_| bad("a whole number, as in 7"))?,
             "depth" => {
@@ -228,7 +228,7 @@ impl fmt::Display for TreeSpec {
             ("extra", self.extra),
         ];
         for (key, share) in drift {
-            if share != Share::NONE {
+            if share != Fraction::NONE {
                 write!(f, "&{key}={share}")?;
             }
         }
@@ -285,11 +285,11 @@ mod tests {
         );
         assert_eq!(
             error("seed=1&seed=2"),
-            "`seed` is given twice; leave one of them out"
+            "duplicate key `seed`; remove one of them"
         );
         assert_eq!(
             error("size=64k-1k"),
-            "`size=64k-1k` cannot be read; write a number (10), a range (1k-64k) or a range by doublings (1k~64k), the smaller first"
+            "invalid value `size=64k-1k`; expected a number (10), a range (1k-64k) or a range by doublings (1k~64k), the smaller first"
         );
         assert!(error("missing=101").contains("percent from 0 to 100"));
         assert!(error("names=odd").contains("plain, spaces, twins, bytes, long or all"));

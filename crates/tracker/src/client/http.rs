@@ -5,7 +5,7 @@ use super::query::AnnounceQuery;
 use crate::forwarders::ForwarderState;
 use bytes::Bytes;
 use flate2::read::GzDecoder;
-use headworks_service::outbound::{Outbound, is_unknown};
+use headworks_service::outbound::{Outbound, is_host_not_found};
 use headworks_tracker_wire::query;
 use headworks_tracker_wire::response::{self, AnnounceResponse};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HOST, LOCATION, USER_AGENT};
@@ -181,13 +181,13 @@ fn client_error(error: &(dyn std::error::Error + 'static)) -> ClientError {
                     return ClientError::Unreachable;
                 }
                 ErrorKind::TimedOut => return ClientError::Timeout,
-                _ if is_unknown(error) => return ClientError::NoSuchHost,
+                _ if is_host_not_found(error) => return ClientError::NoSuchHost,
                 _ => {}
             }
         }
         cause = error.source();
     }
-    match message.starts_with("not connected within") {
+    match message.starts_with("connect timeout after") {
         true => ClientError::Timeout,
         false => ClientError::Transient(message),
     }

@@ -26,7 +26,7 @@ pub(crate) struct TrackerClient {
 impl TrackerClient {
     /// Opens the UDP sockets. Both transports share one DNS cache. Call it inside a tokio runtime.
     pub(crate) fn new(outbound: Outbound) -> Result<TrackerClient, Error> {
-        let udp = UdpClient::new(outbound.names().clone()).map_err(Error::Threads)?;
+        let udp = UdpClient::new(outbound.dns_cache().clone()).map_err(Error::Threads)?;
         Ok(TrackerClient {
             http: HttpClient::new(outbound),
             udp,

@@ -3,7 +3,7 @@
 use super::error::ClientError;
 use super::query::AnnounceQuery;
 use crate::forwarders::ForwarderState;
-use headworks_service::outbound::{Names, is_unknown};
+use headworks_service::outbound::{DnsCache, is_host_not_found};
 use headworks_tracker_wire::compact;
 use headworks_tracker_wire::response::{AnnounceResponse, PeerList};
 use headworks_tracker_wire::udp::{self, ConnectionId, Response, TransactionId};
@@ -27,7 +27,7 @@ const MAX_PACKET: usize = 64 * 1024;
 pub(super) struct UdpClient {
     /// IPv4, then IPv6 if the machine has it.
     sockets: Vec<ClientSocket>,
-    names: Names,
+    names: DnsCache,
     connections: Mutex<HashMap<SocketAddr, (ConnectionId, Instant)>>,
 }
 
@@ -49,7 +49,7 @@ impl Drop for ClientSocket {
 
 impl UdpClient {
     /// Opens the sockets. On a machine without IPv6 there is only the one for IPv4.
-    pub(super) fn new(names: Names) -> io::Result<UdpClient> {
+    pub(super) fn new(names: DnsCache) -> io::Result<UdpClient> {
         let mut sockets = vec![ClientSocket::open((Ipv4Addr::UNSPECIFIED, 0).into())?];
         sockets.extend(ClientSocket::open((Ipv6Addr::UNSPECIFIED, 0).into()).ok());
         Ok(UdpClient {
@@ -119,8 +119,8 @@ impl UdpClient {
     ) -> Result<(&ClientSocket, SocketAddr), ClientError> {
         let host = forwarder.uri.host().unwrap_or_default();
         let port = forwarder.uri.port_u16().unwrap_or_default();
-        let addresses = self.names.look_up(host, port).await;
-        let addresses = addresses.map_err(|error| match is_unknown(&error) {
+        let addresses = self.names.resolve(host, port).await;
+        let addresses = addresses.map_err(|error| match is_host_not_found(&error) {
             true => ClientError::NoSuchHost,
             false => ClientError::Transient(format!("cannot look up the host: {error}")),
         })?;

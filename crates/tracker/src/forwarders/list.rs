@@ -1,6 +1,6 @@
 //! Forwarders as the operator lists them.
 
-use headworks_service::bounded;
+use headworks_service::bounded_file;
 use headworks_service::config::Secret;
 use http::Uri;
 use saphyr::{LoadableYamlNode, Yaml};
@@ -100,7 +100,7 @@ pub enum ListError {
 /// The first problem with the file.
 pub fn read(path: &Path) -> Result<Vec<Forwarder>, ListError> {
     let name = path.display().to_string();
-    let text = bounded::read(path).and_then(|bytes| {
+    let text = bounded_file::read(path).and_then(|bytes| {
         let text = String::from_utf8(bytes);
         text.map_err(|_| "not UTF-8".to_owned())
     });

@@ -7,7 +7,7 @@ use crate::state::TrackerState;
 use crate::swarms::{AnnounceRecord, Swarm};
 use headworks_tracker_wire::InfoHash;
 
-/// Encodes all swarms. `names` are the names of the forwarders, by id.
+/// Encodes all swarms. `dns_cache` are the names of the forwarders, by id.
 pub(super) fn encode(state: &TrackerState, names: &[String]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     put_u16(&mut out, names.len());

@@ -13,7 +13,7 @@ use format::{MAGIC, SavedTorrent, SnapshotError, checksum};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Saves all swarms at `path`. `names` are the names of the forwarders, by id.
+/// Saves all swarms at `path`. `dns_cache` are the names of the forwarders, by id.
 pub(crate) fn save(state: &TrackerState, names: &[String], path: &Path) -> io::Result<()> {
     let bytes = encode::encode(state, names);
     let temporary = with_suffix(path, "new");

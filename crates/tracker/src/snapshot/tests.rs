@@ -4,7 +4,7 @@ use crate::swarms::{ForwarderSchedule, PackedAddress};
 use headworks_tracker_wire::{InfoHash, PeerId};
 use proptest::prelude::*;
 
-fn names() -> Vec<String> {
+fn dns_cache() -> Vec<String> {
     vec!["a".into(), "b".into()]
 }
 
@@ -69,13 +69,13 @@ fn sorted(bytes: &[u8], names: &[String]) -> Vec<SavedTorrent> {
 #[test]
 fn a_snapshot_restores_everything() {
     let (before, after) = (full(), empty());
-    let bytes = encode::encode(&before, &names());
-    for saved in decode::decode(&bytes, &names()).unwrap() {
+    let bytes = encode::encode(&before, &dns_cache());
+    for saved in decode::decode(&bytes, &dns_cache()).unwrap() {
         restore(&after, 2, saved);
     }
     assert_eq!(
-        sorted(&bytes, &names()),
-        sorted(&encode::encode(&after, &names()), &names())
+        sorted(&bytes, &dns_cache()),
+        sorted(&encode::encode(&after, &dns_cache()), &dns_cache())
     );
     let hash = InfoHash([1; 20]);
     let totals = |state: &TrackerState| {
@@ -90,7 +90,7 @@ fn a_snapshot_restores_everything() {
 
 #[test]
 fn forwarders_are_matched_by_name() {
-    let bytes = encode::encode(&full(), &names());
+    let bytes = encode::encode(&full(), &dns_cache());
     for saved in decode::decode(&bytes, &["b".into()]).unwrap() {
         assert!(saved.schedules.len() == 1 && saved.schedules[0].0 == ForwarderId(0));
         assert!(saved.cached.iter().all(|(_, id, _)| *id == ForwarderId(0)));
@@ -101,7 +101,7 @@ fn forwarders_are_matched_by_name() {
 fn a_foreign_file_is_rejected_and_left_unchanged() {
     let folder = std::env::temp_dir().join(format!("headworks-foreign-{}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
-    let refused = |path: &Path| load(&empty(), &names(), path).unwrap_err();
+    let refused = |path: &Path| load(&empty(), &dns_cache(), path).unwrap_err();
     let notes = folder.join("notes");
     std::fs::write(&notes, "a letter").unwrap();
     assert!(refused(&notes).contains("not a snapshot"));
@@ -110,10 +110,14 @@ fn a_foreign_file_is_rejected_and_left_unchanged() {
     assert!(refused(Path::new("/dev/null")).contains("not a regular file"));
     assert!(refused(&folder.join("no/such")).contains("cannot be written"));
     // A file that does not exist yet is fine.
-    assert_eq!(load(&empty(), &names(), &folder.join("new")), Ok(0));
+    assert_eq!(load(&empty(), &dns_cache(), &folder.join("new")), Ok(0));
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
     std::fs::write(&notes, b"HWTR").unwrap();
-    assert_eq!(load(&empty(), &names(), &notes), Ok(0), "a truncated file");
+    assert_eq!(
+        load(&empty(), &dns_cache(), &notes),
+        Ok(0),
+        "a truncated file"
+    );
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -121,12 +125,12 @@ fn a_foreign_file_is_rejected_and_left_unchanged() {
 fn a_damaged_file_is_moved_aside() {
     let path = std::env::temp_dir().join(format!("headworks-snapshot-{}", std::process::id()));
     let state = full();
-    save(&state, &names(), &path).unwrap();
-    assert_eq!(load(&empty(), &names(), &path), Ok(3));
+    save(&state, &dns_cache(), &path).unwrap();
+    assert_eq!(load(&empty(), &dns_cache(), &path), Ok(3));
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[100] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
-    assert_eq!(load(&empty(), &names(), &path), Ok(0));
+    assert_eq!(load(&empty(), &dns_cache(), &path), Ok(0));
     assert!(!path.exists());
     std::fs::remove_file(with_suffix(&path, "damaged")).unwrap();
     assert_eq!(
@@ -147,10 +151,10 @@ proptest! {
             bytes.extend(sum.to_le_bytes());
             bytes
         };
-        let _ = decode::decode(&sign([&MAGIC[..], &tail].concat()), &names());
-        let mut bytes = encode::encode(&full(), &names());
+        let _ = decode::decode(&sign([&MAGIC[..], &tail].concat()), &dns_cache());
+        let mut bytes = encode::encode(&full(), &dns_cache());
         bytes.truncate(cut.max(8));
         bytes.extend(tail);
-        let _ = decode::decode(&sign(bytes), &names());
+        let _ = decode::decode(&sign(bytes), &dns_cache());
     }
 }

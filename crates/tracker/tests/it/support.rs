@@ -59,7 +59,7 @@ impl Running {
     }
 
     pub(crate) async fn stop(self) {
-        assert!(self.shutdown.drain(TIMEOUT).await.left.is_empty());
+        assert!(self.shutdown.drain(TIMEOUT).await.unfinished.is_empty());
     }
 
     pub(crate) fn http(&self) -> SocketAddr {

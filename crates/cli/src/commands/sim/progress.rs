@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 use headworks_sim::Progress;
 
 /// Delay before the first output, so that short runs print nothing.
-const PATIENCE: Duration = Duration::from_secs(1);
-const EVERY: Duration = Duration::from_millis(200);
+const DELAY: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_millis(200);
 
 /// One line of stderr that is overwritten in place. It prints nothing unless stderr is a terminal.
-pub(super) struct Line<'a> {
+pub(super) struct ProgressLine<'a> {
     name: &'a str,
     /// Time of the next update.
     due: Option<Instant>,
     shown: bool,
 }
 
-impl<'a> Line<'a> {
-    pub(super) fn on_a_terminal(name: &'a str) -> Line<'a> {
+impl<'a> ProgressLine<'a> {
+    pub(super) fn on_a_terminal(name: &'a str) -> ProgressLine<'a> {
         let terminal = std::io::stderr().is_terminal();
-        Line {
+        ProgressLine {
             name,
-            due: terminal.then(|| Instant::now() + PATIENCE),
+            due: terminal.then(|| Instant::now() + DELAY),
             shown: false,
         }
     }
@@ -32,14 +32,14 @@ impl<'a> Line<'a> {
         if self.due.is_none_or(|due| now < due) {
             return;
         }
-        self.due = Some(now + EVERY);
+        self.due = Some(now + INTERVAL);
         self.shown = true;
         // Return to the start of the line and clear it.
         let _ = write!(
             std::io::stderr(),
             "\r\x1b[K{}: {}",
             self.name,
-            words(progress)
+            format_progress(progress)
         );
     }
 
@@ -50,7 +50,7 @@ impl<'a> Line<'a> {
     }
 }
 
-fn words(progress: Progress) -> String {
+fn format_progress(progress: Progress) -> String {
     let simulated = progress.simulated.as_secs_f64();
     let steps = progress.steps as f64 / 1e6;
     match progress.length {

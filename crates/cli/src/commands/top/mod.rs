@@ -17,7 +17,7 @@ use crate::commands::instance::Instance;
 use crate::report;
 
 /// Polling interval.
-const EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct TopCommand {
@@ -31,7 +31,7 @@ pub(crate) struct TopCommand {
 
 /// The data received so far.
 #[derive(Default)]
-struct Seen {
+struct TopState {
     list: PanelList,
     history: History,
     time: f64,
@@ -39,15 +39,15 @@ struct Seen {
     problem: Option<String>,
 }
 
-impl Seen {
-    fn look(&mut self, runtime: &tokio::runtime::Runtime, client: &Instance) {
+impl TopState {
+    fn poll(&mut self, runtime: &tokio::runtime::Runtime, client: &Instance) {
         match runtime.block_on(client.panels()) {
-            Ok(list) => self.keep(list),
+            Ok(list) => self.update(list),
             Err(error) => self.problem = Some(format!("{error:#}")),
         }
     }
 
-    fn keep(&mut self, list: PanelList) {
+    fn update(&mut self, list: PanelList) {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         self.time = since.unwrap_or_default().as_secs_f64();
         for panel in &list.panels {
@@ -64,15 +64,15 @@ pub(crate) fn run(command: &TopCommand, common: &Common) -> Result<Exit> {
         .enable_all()
         .build()?;
     // The first poll must succeed; later failures are shown on the screen.
-    let mut seen = Seen::default();
-    seen.keep(runtime.block_on(client.panels())?);
+    let mut state = TopState::default();
+    state.update(runtime.block_on(client.panels())?);
     if command.once {
-        let lines = seen.list.panels.iter();
-        let lines = lines.flat_map(|panel| text::panel(panel, &seen.history, seen.time));
+        let lines = state.list.panels.iter();
+        let lines = lines.flat_map(|panel| text::panel(panel, &state.history, state.time));
         let text: String = lines.map(|line| format!("{line}\n")).collect();
         report::data(&text)?;
     } else {
-        screen::show(&mut seen, |seen| seen.look(&runtime, &client))?;
+        screen::show(&mut state, |state| state.poll(&runtime, &client))?;
     }
     Ok(Exit::Done)
 }

@@ -10,52 +10,58 @@ use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Tabs};
 use ratatui::{DefaultTerminal, Frame};
 
-use super::{EVERY, Seen, text};
+use super::{POLL_INTERVAL, TopState, text};
 
 /// The selected tab and scroll position.
 #[derive(Default)]
-struct Place {
+struct ScreenPosition {
     /// The tab; zero is the overview.
     tab: usize,
     scroll: u16,
 }
 
-/// Draws until `q` is pressed; `look` polls for new data.
-pub(super) fn show(seen: &mut Seen, look: impl Fn(&mut Seen)) -> Result<()> {
+/// Draws until `q` is pressed; `poll` polls for new data.
+pub(super) fn show(state: &mut TopState, poll: impl Fn(&mut TopState)) -> Result<()> {
     let mut terminal = ratatui::try_init()
-        .context("this is no terminal to draw on; `headworks top --once` prints text")?;
-    let outcome = follow(&mut terminal, seen, look);
+        .context("not a terminal; use `headworks top --once` for text output")?;
+    let outcome = run(&mut terminal, state, poll);
     ratatui::restore();
     outcome
 }
 
-fn follow(terminal: &mut DefaultTerminal, seen: &mut Seen, look: impl Fn(&mut Seen)) -> Result<()> {
-    let mut place = Place::default();
-    let mut next = Instant::now() + EVERY;
+fn run(
+    terminal: &mut DefaultTerminal,
+    state: &mut TopState,
+    poll: impl Fn(&mut TopState),
+) -> Result<()> {
+    let mut position = ScreenPosition::default();
+    let mut next = Instant::now() + POLL_INTERVAL;
     loop {
-        terminal.draw(|frame| draw(frame, seen, &place))?;
+        terminal.draw(|frame| draw(frame, state, &position))?;
         if event::poll(next.saturating_duration_since(Instant::now()))? {
             if let Event::Key(key) = event::read()?
                 && key.kind == KeyEventKind::Press
-                && !place.press(key.code, seen.list.panels.len() + 1)
+                && !position.press(key.code, state.list.panels.len() + 1)
             {
                 return Ok(());
             }
         } else {
-            look(seen);
-            next = Instant::now() + EVERY;
+            poll(state);
+            next = Instant::now() + POLL_INTERVAL;
         }
     }
 }
 
-impl Place {
+impl ScreenPosition {
     /// Handles a key; returns whether to continue.
     fn press(&mut self, key: KeyCode, tabs: usize) -> bool {
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return false,
-            KeyCode::Right | KeyCode::Tab | KeyCode::Char('l') => self.turn((self.tab + 1) % tabs),
+            KeyCode::Right | KeyCode::Tab | KeyCode::Char('l') => {
+                self.select_tab((self.tab + 1) % tabs);
+            }
             KeyCode::Left | KeyCode::BackTab | KeyCode::Char('h') => {
-                self.turn((self.tab + tabs - 1) % tabs);
+                self.select_tab((self.tab + tabs - 1) % tabs);
             }
             KeyCode::Down | KeyCode::Char('j') => self.scroll = self.scroll.saturating_add(1),
             KeyCode::Up | KeyCode::Char('k') => self.scroll = self.scroll.saturating_sub(1),
@@ -66,19 +72,19 @@ impl Place {
         true
     }
 
-    fn turn(&mut self, tab: usize) {
-        *self = Place { tab, scroll: 0 };
+    fn select_tab(&mut self, tab: usize) {
+        *self = ScreenPosition { tab, scroll: 0 };
     }
 }
 
-fn draw(frame: &mut Frame<'_>, seen: &Seen, place: &Place) {
+fn draw(frame: &mut Frame<'_>, state: &TopState, position: &ScreenPosition) {
     let rows = [
         Constraint::Length(1),
         Constraint::Min(1),
         Constraint::Length(1),
     ];
     let [top, middle, bottom] = Layout::vertical(rows).areas(frame.area());
-    let names = seen
+    let names = state
         .list
         .panels
         .iter()
@@ -86,23 +92,25 @@ fn draw(frame: &mut Frame<'_>, seen: &Seen, place: &Place) {
     let names = std::iter::once("Overview".to_owned()).chain(names);
     let marked = Style::new().add_modifier(Modifier::REVERSED);
     frame.render_widget(
-        Tabs::new(names).select(place.tab).highlight_style(marked),
+        Tabs::new(names)
+            .select(position.tab)
+            .highlight_style(marked),
         top,
     );
 
-    let panels = &seen.list.panels;
-    let lines = match place.tab.checked_sub(1).and_then(|at| panels.get(at)) {
-        Some(panel) => text::panel(panel, &seen.history, seen.time),
-        None => text::overview(panels, &seen.history, seen.time),
+    let panels = &state.list.panels;
+    let lines = match position.tab.checked_sub(1).and_then(|at| panels.get(at)) {
+        Some(panel) => text::panel(panel, &state.history, state.time),
+        None => text::overview(panels, &state.history, state.time),
     };
     let deepest = lines.len().saturating_sub(middle.height.into());
-    let scroll = usize::from(place.scroll).min(deepest) as u16;
+    let scroll = usize::from(position.scroll).min(deepest) as u16;
     let lines: Vec<_> = lines.into_iter().map(Line::from).collect();
     frame.render_widget(Paragraph::new(lines).scroll((scroll, 0)), middle);
 
     let keys = "q quit  ←/→ applications  ↑/↓ scroll";
-    let words = match &seen.problem {
-        Some(problem) => format!("▲ lost: {problem}"),
+    let words = match &state.problem {
+        Some(problem) => format!("▲ disconnected: {problem}"),
         None => keys.to_owned(),
     };
     frame.render_widget(Line::from(words), bottom);

@@ -2,7 +2,7 @@
 
 use headworks_console::History;
 use headworks_service::panel::{
-    Body, Described, HeatMap, LineKind, Paged, Rounds, Series, Side, Unit, Widget,
+    Body, HeatMap, LineKind, Paged, PanelDescription, Rounds, Series, Side, Unit, Widget,
 };
 
 use super::format::{cell, health, number, spark};
@@ -14,7 +14,7 @@ const WIDEST: usize = 40;
 const SPARK: usize = 60;
 
 /// All widgets of `panel`.
-pub(super) fn panel(panel: &Described, history: &History, time: f64) -> Vec<String> {
+pub(super) fn panel(panel: &PanelDescription, history: &History, time: f64) -> Vec<String> {
     let mut lines = vec![title(panel), String::new()];
     for widget in &panel.snapshot.widgets {
         let body = widget_lines(panel, widget, history, time);
@@ -28,7 +28,7 @@ pub(super) fn panel(panel: &Described, history: &History, time: f64) -> Vec<Stri
 }
 
 /// The health and first series of every panel.
-pub(super) fn overview(panels: &[Described], history: &History, time: f64) -> Vec<String> {
+pub(super) fn overview(panels: &[PanelDescription], history: &History, time: f64) -> Vec<String> {
     let mut lines = Vec::new();
     for panel in panels {
         lines.push(title(panel));
@@ -44,34 +44,39 @@ pub(super) fn overview(panels: &[Described], history: &History, time: f64) -> Ve
         lines.push(String::new());
     }
     if panels.is_empty() {
-        lines.push("no application has a panel".into());
+        lines.push("no panels".into());
     }
     lines
 }
 
-fn title(panel: &Described) -> String {
+fn title(panel: &PanelDescription) -> String {
     let snapshot = &panel.snapshot;
     format!("{}  {}", snapshot.title, health(&snapshot.health))
 }
 
-fn widget_lines(panel: &Described, widget: &Widget, history: &History, time: f64) -> Vec<String> {
+fn widget_lines(
+    panel: &PanelDescription,
+    widget: &Widget,
+    history: &History,
+    time: f64,
+) -> Vec<String> {
     match &widget.body {
         Body::Series(shown) => series(panel, widget, shown, history, time),
         Body::Table(table) | Body::Tree(table) => paged(table),
-        Body::Rounds(rounds) => both(rounds),
+        Body::Rounds(rounds) => rounds_lines(rounds),
         Body::HeatMap(heat) => heat_map(heat),
         _ => Vec::new(),
     }
 }
 
 fn series(
-    panel: &Described,
+    panel: &PanelDescription,
     widget: &Widget,
     shown: &Series,
     history: &History,
     time: f64,
 ) -> Vec<String> {
-    let past = history.past(time, &panel.name, &widget.id, 0);
+    let past = history.series(time, &panel.name, &widget.id, 0);
     let line = |line: &headworks_service::panel::Line| {
         let lines = past.iter().flat_map(|past| &past.lines);
         let values = lines.clone().find(|known| known.name == line.name);
@@ -79,7 +84,7 @@ fn series(
         let newest = values.last().copied().flatten();
         let value = match (line.kind, newest) {
             (LineKind::Total, Some(rate)) => format!("{}/s", number(rate, shown.unit)),
-            (LineKind::Total, None) => format!("{} in all", number(line.value, shown.unit)),
+            (LineKind::Total, None) => format!("{} total", number(line.value, shown.unit)),
             _ => number(line.value, shown.unit),
         };
         let limit = line
@@ -139,7 +144,7 @@ fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     rows.iter().map(row).collect()
 }
 
-fn both(rounds: &Rounds) -> Vec<String> {
+fn rounds_lines(rounds: &Rounds) -> Vec<String> {
     [&rounds.leader, &rounds.follower].map(side).to_vec()
 }
 

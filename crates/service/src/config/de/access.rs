@@ -55,7 +55,7 @@ impl<'de> MapAccess<'de> for Entries<'_> {
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
         match self.value.take() {
             Some((_, value)) => value.read(seed),
-            None => Err(Error::of("a value was asked for before its key")),
+            None => Err(Error::new("value requested before its key")),
         }
     }
 }
@@ -85,7 +85,7 @@ pub(super) struct Content<'a>(Option<Reader<'a>>);
 impl<'a> Content<'a> {
     fn present(self) -> Result<Reader<'a>, Error> {
         self.0.ok_or_else(|| {
-            Error::of("this choice needs values of its own").or("write it as { choice = … }")
+            Error::new("this variant needs values").remedy("write it as { variant = … }")
         })
     }
 }
@@ -96,7 +96,9 @@ impl<'de> VariantAccess<'de> for Content<'_> {
     fn unit_variant(self) -> Result<(), Error> {
         match self.0 {
             None => Ok(()),
-            Some(_) => Err(Error::of("this choice takes no values").or("write its name alone")),
+            Some(_) => {
+                Err(Error::new("this variant takes no values").remedy("write its name alone"))
+            }
         }
     }
 

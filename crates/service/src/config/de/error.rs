@@ -13,7 +13,7 @@ use crate::config::problem::Problem;
 #[derive(Debug)]
 pub(crate) struct Error {
     text: String,
-    way_out: Option<String>,
+    remedy: Option<String>,
     /// A valid value, in TOML.
     pub(super) example: Option<&'static str>,
     path: Option<Path>,
@@ -21,24 +21,24 @@ pub(crate) struct Error {
 
 impl Error {
     pub(super) fn expected(what: impl Display, found: &Node) -> Error {
-        Error::of(format!("expected {what}, found {}", found.kind()))
+        Error::new(format!("expected {what}, found {}", found.kind()))
     }
 
-    pub(super) fn of(text: impl Into<String>) -> Error {
+    pub(super) fn new(text: impl Into<String>) -> Error {
         Error {
             text: text.into(),
-            way_out: None,
+            remedy: None,
             example: None,
             path: None,
         }
     }
 
-    pub(super) fn or(mut self, way_out: impl Into<String>) -> Error {
-        self.way_out = Some(way_out.into());
+    pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Error {
+        self.remedy = Some(remedy.into());
         self
     }
 
-    pub(super) fn such_as(mut self, example: &'static str) -> Error {
+    pub(super) fn with_example(mut self, example: &'static str) -> Error {
         self.example = Some(example);
         self
     }
@@ -58,7 +58,7 @@ impl Error {
         let path = self.path.unwrap_or_default();
         let origin = root.at(&path).map_or(Origin::Default, |n| n.origin.clone());
         let mut problem = Problem::new(origin, dotted(section, &path), self.text);
-        problem.way_out = self.way_out;
+        problem.remedy = self.remedy;
         problem
     }
 }
@@ -75,29 +75,29 @@ impl std::error::Error for Error {}
 fn kind(found: &Unexpected<'_>) -> &'static str {
     match found {
         Unexpected::Bool(_) => "true or false",
-        Unexpected::Unsigned(_) | Unexpected::Signed(_) => "another whole number",
+        Unexpected::Unsigned(_) | Unexpected::Signed(_) => "another integer",
         Unexpected::Float(_) => "a decimal number",
         Unexpected::Str(_) | Unexpected::Char(_) => "other text",
         Unexpected::Seq => "a list",
         Unexpected::Map => "a table",
-        _ => "something else",
+        _ => "another type",
     }
 }
 
 impl serde::de::Error for Error {
     fn custom<T: Display>(text: T) -> Error {
-        Error::of(text.to_string())
+        Error::new(text.to_string())
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Error {
-        Error::of(format!("expected {expected}, found {}", kind(&found)))
+        Error::new(format!("expected {expected}, found {}", kind(&found)))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Error {
-        Error::of(format!("expected {expected}, found {}", kind(&found)))
+        Error::new(format!("expected {expected}, found {}", kind(&found)))
     }
 
     fn missing_field(field: &'static str) -> Error {
-        Error::of(format!("the key `{field}` is missing here")).or("add it")
+        Error::new(format!("missing key `{field}`")).remedy("add it")
     }
 }

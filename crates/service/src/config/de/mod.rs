@@ -8,7 +8,7 @@
 
 mod access;
 mod error;
-mod location;
+mod paths;
 mod reader;
 mod text;
 
@@ -29,7 +29,7 @@ pub(crate) type Path = Vec<String>;
 #[derive(Default)]
 pub(crate) struct Findings {
     /// Paths of faulty values, which later rounds skip.
-    left_out: BTreeSet<Path>,
+    skipped: BTreeSet<Path>,
     /// Unknown keys, with the keys that are known at that place.
     unknown: RefCell<BTreeMap<Path, Unknown>>,
 }
@@ -59,9 +59,8 @@ pub(crate) fn read<T: DeserializeOwned>(section: &str, node: &Node) -> (Option<T
                 let path = error.path().clone();
                 // A value may be incomplete because a part of it was left out. That error is a
                 // consequence of one already reported, not a new one.
-                let inside_known_damage =
-                    findings.left_out.iter().any(|out| out.starts_with(&path));
-                if !inside_known_damage {
+                let is_consequence = findings.skipped.iter().any(|out| out.starts_with(&path));
+                if !is_consequence {
                     wrong.push(Finding {
                         path: path.clone(),
                         example: error.example,
@@ -69,7 +68,7 @@ pub(crate) fn read<T: DeserializeOwned>(section: &str, node: &Node) -> (Option<T
                         unknown_key: false,
                     });
                 }
-                if path.is_empty() || !findings.left_out.insert(path) {
+                if path.is_empty() || !findings.skipped.insert(path) {
                     break None;
                 }
             }
@@ -79,8 +78,8 @@ pub(crate) fn read<T: DeserializeOwned>(section: &str, node: &Node) -> (Option<T
     wrong.extend(unknown.into_iter().map(|(path, unknown)| {
         let key = dotted(section, &path);
         let wrong = path.last().map_or("", String::as_str);
-        let way_out = suggest(wrong, unknown.known);
-        let problem = Problem::new(unknown.origin, key, "unknown key").or(way_out);
+        let remedy = suggest(wrong, unknown.known);
+        let problem = Problem::new(unknown.origin, key, "unknown key").remedy(remedy);
         Finding {
             path,
             problem,

@@ -4,7 +4,7 @@ use serde::de::{DeserializeSeed, Visitor};
 
 use super::access::{Entries, List, Variant};
 use super::error::Error;
-use super::location::located;
+use super::paths::resolve_path;
 use super::{Findings, Path, Unknown, text};
 use crate::config::node::{Node, Table, Value};
 use crate::config::problem::suggest;
@@ -39,7 +39,7 @@ impl<'a> Reader<'a> {
     fn child(&self, step: String, node: &'a Node) -> Option<Reader<'a>> {
         let mut path = self.path.clone();
         path.push(step);
-        let kept = !self.findings.left_out.contains(&path);
+        let kept = !self.findings.skipped.contains(&path);
         kept.then(|| Reader::new(node, path, self.findings))
     }
 
@@ -78,11 +78,11 @@ impl<'a> Reader<'a> {
 
     fn integer(&self, min: i128, max: i128) -> Result<i128, Error> {
         let what = if (min, max) == (i64::MIN.into(), i64::MAX.into()) {
-            "a whole number".to_owned()
+            "an integer".to_owned()
         } else if max > i64::MAX.into() {
-            format!("a whole number, {min} or more")
+            format!("an integer, {min} or more")
         } else {
-            format!("a whole number from {min} to {max}")
+            format!("an integer from {min} to {max}")
         };
         let number = match &self.node.value {
             Value::Int(number) => Some(*number),
@@ -91,8 +91,8 @@ impl<'a> Reader<'a> {
         };
         match number.map(i128::from) {
             Some(number) if (min..=max).contains(&number) => Ok(number),
-            Some(number) => Err(Error::of(format!("expected {what}, found {number}"))),
-            None => Err(Error::expected(what, self.node).such_as("10")),
+            Some(number) => Err(Error::new(format!("expected {what}, found {number}"))),
+            None => Err(Error::expected(what, self.node).with_example("10")),
         }
     }
 }
@@ -127,7 +127,8 @@ impl<'de> serde::Deserializer<'de> for Reader<'_> {
             _ => None,
         };
         visitor.visit_bool(
-            value.ok_or_else(|| Error::expected("true or false", self.node).such_as("true"))?,
+            value
+                .ok_or_else(|| Error::expected("true or false", self.node).with_example("true"))?,
         )
     }
 
@@ -149,8 +150,9 @@ impl<'de> serde::Deserializer<'de> for Reader<'_> {
             Value::Text(text) => text::float(text),
             _ => None,
         };
-        visitor
-            .visit_f64(number.ok_or_else(|| Error::expected("a number", self.node).such_as("0.5"))?)
+        visitor.visit_f64(
+            number.ok_or_else(|| Error::expected("a number", self.node).with_example("0.5"))?,
+        )
     }
 
     fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -160,9 +162,9 @@ impl<'de> serde::Deserializer<'de> for Reader<'_> {
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match &self.node.value {
             Value::Str(text) | Value::Text(text) => {
-                visitor.visit_str(&located::<V::Value>(text, &self.node.origin)?)
+                visitor.visit_str(&resolve_path::<V::Value>(text, &self.node.origin)?)
             }
-            _ => Err(Error::expected("a string in quotes", self.node).such_as("\"text\"")),
+            _ => Err(Error::expected("a string in quotes", self.node).with_example("\"text\"")),
         }
     }
 
@@ -201,7 +203,7 @@ impl<'de> serde::Deserializer<'de> for Reader<'_> {
                 Some(list) => self.in_place(&Value::List(list), |r| r.deserialize_seq(visitor)),
                 None => Err(Error::expected("a list", self.node)),
             },
-            _ => Err(Error::expected("a list", self.node).or("put it in [ ]")),
+            _ => Err(Error::expected("a list", self.node).remedy("put it in [ ]")),
         }
     }
 
@@ -272,9 +274,9 @@ impl<'de> serde::Deserializer<'de> for Reader<'_> {
             _ => return Err(Error::expected(choice(variants), self.node)),
         };
         if !variants.contains(&name.as_str()) {
-            let error = Error::of(format!("expected {}, found `{name}`", choice(variants)));
+            let error = Error::new(format!("expected {}, found `{name}`", choice(variants)));
             return Err(match suggest(&name, variants) {
-                near if near.starts_with("did you") => error.or(near),
+                near if near.starts_with("did you") => error.remedy(near),
                 _ => error,
             });
         }

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::ForeignKey;
+use super::LegacyKey;
 use crate::config::node::Node;
 use crate::config::origin::Origin;
 use crate::config::problem::Problem;
 
-pub(super) fn parse(path: &Arc<PathBuf>, text: &str) -> (Vec<ForeignKey>, Vec<Problem>) {
+pub(super) fn parse(path: &Arc<PathBuf>, text: &str) -> (Vec<LegacyKey>, Vec<Problem>) {
     let (mut keys, mut problems) = (Vec::new(), Vec::new());
     let mut header = None;
     for (n, line) in text.lines().enumerate() {
@@ -23,14 +23,14 @@ pub(super) fn parse(path: &Arc<PathBuf>, text: &str) -> (Vec<ForeignKey>, Vec<Pr
         } else if let Some((name, value)) = line.split_once(['=', ':']) {
             let node = Node::text(origin, unquoted(uncommented(value)));
             let name = name.trim().to_owned();
-            keys.push(ForeignKey {
+            keys.push(LegacyKey {
                 header: header.clone(),
                 name,
                 node,
             });
         } else {
             let problem = Problem::new(origin, "", "neither a [header] nor `key = value`");
-            problems.push(problem.or("start a comment with # or ;"));
+            problems.push(problem.remedy("start a comment with # or ;"));
         }
     }
     (keys, problems)

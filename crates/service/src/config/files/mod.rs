@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::node::{Node, Table};
 use super::origin::Origin;
 use super::problem::Problem;
-use crate::bounded;
+use crate::bounded_file;
 
 pub(super) use self::toml::value as toml_value;
 pub use self::yaml::is_shallow_yaml;
@@ -25,11 +25,11 @@ pub(super) enum Content {
     /// Sections in the native format.
     Sections(Table),
     /// Keys of a predecessor's file, each with the header above it, if any.
-    Foreign(Vec<ForeignKey>),
+    Legacy(Vec<LegacyKey>),
 }
 
 /// A key of a predecessor's file.
-pub(super) struct ForeignKey {
+pub(super) struct LegacyKey {
     pub(super) header: Option<String>,
     pub(super) name: String,
     pub(super) node: Node,
@@ -39,7 +39,7 @@ pub(super) struct ForeignKey {
 pub(super) fn read(path: &Path) -> (Content, Vec<Problem>) {
     let nothing = || Content::Sections(Table::new());
     let whole = |text: String| vec![Problem::new(Origin::whole_file(path), "", text)];
-    let bytes = match bounded::read(path) {
+    let bytes = match bounded_file::read(path) {
         Ok(bytes) => bytes,
         Err(cause) => return (nothing(), whole(format!("cannot read the file: {cause}"))),
     };
@@ -53,8 +53,7 @@ fn not_text(path: &Path, error: &FromUtf8Error) -> Problem {
     let readable = &error.as_bytes()[..error.utf8_error().valid_up_to()];
     let line = 1 + readable.iter().filter(|byte| **byte == b'\n').count();
     let origin = Origin::line(&Arc::new(path.to_path_buf()), line);
-    Problem::new(origin, "", "not UTF-8 text")
-        .or("save the file in UTF-8, without other characters")
+    Problem::new(origin, "", "not UTF-8 text").remedy("save the file as UTF-8")
 }
 
 /// Parses `text` in the format that the extension of `path` selects.
@@ -64,11 +63,11 @@ pub(super) fn parse(path: &Path, text: &str) -> (Content, Vec<Problem>) {
     match extension.to_ascii_lowercase().as_str() {
         "yaml" | "yml" => {
             let (keys, problems) = yaml::parse(&shared, text);
-            (Content::Foreign(keys), problems)
+            (Content::Legacy(keys), problems)
         }
         "ini" | "conf" | "cfg" => {
             let (keys, problems) = ini::parse(&shared, text);
-            (Content::Foreign(keys), problems)
+            (Content::Legacy(keys), problems)
         }
         _ => {
             let (table, problems) = toml::parse(&shared, text);

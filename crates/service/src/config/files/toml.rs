@@ -71,8 +71,8 @@ impl<'a> Lines<'a> {
     }
 
     fn out_of_range(&mut self, origin: &Origin) -> Value {
-        let problem = Problem::new(origin.clone(), "", "the number is too large");
-        self.problems.push(problem.or("write a smaller one"));
+        let problem = Problem::new(origin.clone(), "", "number out of range");
+        self.problems.push(problem.remedy("write a smaller one"));
         Value::Int(0)
     }
 
@@ -95,11 +95,11 @@ impl<'a> Lines<'a> {
 impl Lines<'_> {
     fn duplicate(&mut self, key: &str, at: usize, text: &str, table: &DeTable<'_>) {
         let key = key.trim_matches(['"', '\'']);
-        let problem = Problem::new(self.at(at), key, "written twice");
+        let problem = Problem::new(self.at(at), key, "duplicate key");
         let first = first_of(key, at, text, table).map(|first| self.at(first));
         self.problems.push(match first {
-            Some(first) => problem.or(format!("the first is at {first}: leave one of them out")),
-            None => problem.or("leave one of them out"),
+            Some(first) => problem.remedy(format!("first defined at {first}; remove one of them")),
+            None => problem.remedy("remove one of them"),
         });
     }
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 use saphyr_parser::{Event, Parser};
 
-use super::ForeignKey;
+use super::LegacyKey;
 use crate::config::node::{Node, Table, Value};
 use crate::config::origin::Origin;
 use crate::config::problem::Problem;
 
 /// Maximum nesting depth. The YAML loader recurses once per level, so a deeper file could overflow
 /// the stack.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// Whether the YAML is shallow enough to be parsed without risk to the stack. Invalid YAML counts
 /// as shallow: the parser reports the error later.
@@ -26,16 +26,16 @@ pub fn is_shallow_yaml(text: &str) -> bool {
             Event::SequenceEnd | Event::MappingEnd => depth = depth.saturating_sub(1),
             _ => {}
         }
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return false;
         }
     }
     true
 }
 
-pub(super) fn parse(path: &Arc<PathBuf>, text: &str) -> (Vec<ForeignKey>, Vec<Problem>) {
+pub(super) fn parse(path: &Arc<PathBuf>, text: &str) -> (Vec<LegacyKey>, Vec<Problem>) {
     if !is_shallow_yaml(text) {
-        let words = format!("it is nested more than {DEEPEST} levels deep");
+        let words = format!("nested more than {MAX_DEPTH} levels deep");
         let problem = Problem::new(Origin::line(path, 1), "", words);
         return (Vec::new(), vec![problem]);
     }
@@ -59,7 +59,7 @@ pub(super) fn parse(path: &Arc<PathBuf>, text: &str) -> (Vec<ForeignKey>, Vec<Pr
             let Some(name) = scalar(key) else { continue };
             let origin = Origin::line(path, key.span.start.line());
             let node = Node::new(origin, node_value(path, value));
-            keys.push(ForeignKey {
+            keys.push(LegacyKey {
                 header: None,
                 name,
                 node,
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_nested_too_deep_is_refused_before_it_is_read() {
+    fn deeply_nested_yaml_is_rejected_before_parsing() {
         assert!(is_shallow_yaml("a: [1, {b: 2}]\nc: - d"));
         assert!(is_shallow_yaml(": not [ yaml"));
         assert!(!is_shallow_yaml(&"- ".repeat(100_000)));

@@ -47,7 +47,7 @@ pub(super) fn targets(report: &Report, page: &mut String) {
         states(&mut frame, target, y, report.seconds);
         let (left, right) = (frame.left - 8.0, frame.width - frame.right + 8.0);
         let text = format!(
-            "<text class=label x={left:.0} y={:.1} text-anchor=end>{}</text><text class=value x={right:.0} y={:.1}>held {:.1} %</text>",
+            "<text class=label x={left:.0} y={:.1} text-anchor=end>{}</text><text class=value x={right:.0} y={:.1}>inactive {:.1} %</text>",
             y + 11.0,
             escape(&shorten(&target.name)),
             y + 11.0,
@@ -125,7 +125,7 @@ pub(super) fn rounds(report: &Report, page: &mut String) {
         ("leader".to_owned(), floats(&report.series.leader_nodes)),
         ("follower".to_owned(), floats(&report.series.follower_nodes)),
     ];
-    page.push_str("<p>Nodes that ended well, by side:</p>");
+    page.push_str("<p>Successful nodes, by side:</p>");
     lines(page, report, &nodes, "nodes over time");
     page.push_str("</section>");
 }

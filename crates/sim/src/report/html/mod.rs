@@ -49,14 +49,14 @@ fn head(report: &Report, page: &mut String) {
     tile("policy", policy);
     tile("simulated", &seconds(report.seconds));
     tile("seed", &seed.to_string());
-    tile("handed in", &number(totals.counts.offered));
+    tile("submitted", &number(totals.counts.offered));
     tile("done", &number(totals.counts.done));
     tile("refused", &number(totals.refused));
     tile(
         "shed, failed",
         &number(totals.counts.shed + totals.counts.expired + totals.counts.failed),
     );
-    tile("wait, 99 of 100", &maybe_seconds(totals.waits.p99));
+    tile("p99 wait", &maybe_seconds(totals.waits.p99));
     page.push_str("</dl>");
 }
 
@@ -110,7 +110,7 @@ fn tables(report: &Report, page: &mut String) {
     let header = [
         "class",
         "weight",
-        "handed in",
+        "submitted",
         "admitted",
         "refused",
         "shed",

@@ -15,11 +15,11 @@ pub(super) fn shares(report: &Report, page: &mut String) {
         .collect();
     if classes.len() > 1 {
         let marks = match report.policy {
-            "fifo" | "strict" => format!("Under {} weights decide nothing.", report.policy),
-            _ => "The mark is the part that its weight gives it, if it had work waiting all the time."
+            "fifo" | "strict" => format!("Weights have no effect under {}.", report.policy),
+            _ => "The mark is the share of its weight, if the class was always backlogged."
                 .to_owned(),
         };
-        let note = format!("The bar is the part of all cost that went to a class. {marks}");
+        let note = format!("The bar is the share of the total cost. {marks}");
         section(page, "Shares against weights", &note);
         let rows: Vec<Bar<'_>> = classes
             .iter()
@@ -40,7 +40,7 @@ pub(super) fn shares(report: &Report, page: &mut String) {
     if report.flow_count > 1 {
         let note = match report.flow_count {
             many if many > 24 => format!(
-                "The 24 of {} flows that were given most.",
+                "The 24 of {} flows with the highest cost.",
                 number(many as u64)
             ),
             _ => "The same for flows, over all classes.".to_owned(),

@@ -31,9 +31,7 @@ pub(super) fn waits(report: &Report, page: &mut String) {
         1 => "Every step of the scale is ten times the last.",
         _ => "All panels have the same scale, every step ten times the last.",
     };
-    let note = format!(
-        "The line is the wait that half of all did not exceed, the band reaches up to what nineteen in twenty did not. {scales}"
-    );
+    let note = format!("The line is the p50 wait; the band extends to the p95 wait. {scales}");
     section(page, "Waits over time", &note);
     // A single panel gets the full width.
     let (kind, width, height, times) = match seen.len() {
@@ -54,7 +52,7 @@ pub(super) fn waits(report: &Report, page: &mut String) {
         );
         let _ = write!(
             page,
-            "<figure><figcaption><b>{}</b> half within {}, 99 of 100 within {}</figcaption>{}</figure>",
+            "<figure><figcaption><b>{}</b> p50 {}, p99 {}</figcaption>{}</figure>",
             escape(&class.name),
             seconds(p50),
             seconds(p99),
@@ -136,7 +134,7 @@ pub(super) fn queue(report: &Report, page: &mut String) {
     section(
         page,
         "Queue depth",
-        "Jobs that wait, run, or are delayed, at the end of each slot of time.",
+        "Waiting, running and delayed jobs at the end of each time slot.",
     );
     lines(page, report, &named, "queue depth over time");
     if seen.len() > 1 {
@@ -171,7 +169,7 @@ pub(super) fn drops(report: &Report, page: &mut String) {
     section(
         page,
         "Drops by reason",
-        "Jobs a second that were refused, shed, expired or failed.",
+        "Refused, shed, expired or failed jobs per second.",
     );
     if report.series.drops.is_empty() {
         page.push_str("<p class=none>Nothing was dropped.</p></section>");

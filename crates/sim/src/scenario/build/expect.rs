@@ -4,30 +4,31 @@ use super::super::Scenario;
 use super::super::amount::{Name, Names};
 use super::super::expect::{Expect, Scope};
 use super::super::file::ExpectFile;
-use super::super::place::Wrong;
+use super::super::location::InvalidKey;
 use super::Checked;
 use super::names::Lookup;
+use super::targets::current_name;
 
 pub(super) fn expect_of(file: &ExpectFile, scenario: &Scenario) -> Checked<Expect> {
     if file.at_least.is_none() && file.at_most.is_none() {
-        return Err(Wrong::new(
+        return Err(InvalidKey::new(
             "metric",
-            "expects nothing; add at_least or at_most",
+            "has no limit; add at_least or at_most",
         ));
     }
     for (key, limit) in [("at_least", file.at_least), ("at_most", file.at_most)] {
         if let Some(limit) = limit.filter(|limit| !limit.is_finite()) {
-            let problem = format!("{limit} is no limit; write a number, or leave it out");
-            return Err(Wrong::new(key, problem));
+            let problem = format!("invalid limit {limit}; write a number, or leave it out");
+            return Err(InvalidKey::new(key, problem));
         }
     }
     let scope = scope_of(file, scenario)?;
     if !file.metric.applies(&scope) {
         let problem = format!(
-            "`{}` cannot be measured of {scope}; name a class, flow, load, target or side that it belongs to",
+            "`{}` does not apply to {scope}; name a class, flow, load, target or side",
             file.metric
         );
-        return Err(Wrong::new("metric", problem));
+        return Err(InvalidKey::new("metric", problem));
     }
     Ok(Expect {
         metric: file.metric,
@@ -46,9 +47,9 @@ fn scope_of(file: &ExpectFile, scenario: &Scenario) -> Checked<Scope> {
         file.side.is_some(),
     ];
     if given.into_iter().filter(|given| *given).count() > 1 {
-        return Err(Wrong::new(
+        return Err(InvalidKey::new(
             "metric",
-            "is of one thing; give only one of class, flow, load, target and side",
+            "applies to one item; give only one of class, flow, load, target and side",
         ));
     }
     let lookup = Lookup {
@@ -56,7 +57,7 @@ fn scope_of(file: &ExpectFile, scenario: &Scenario) -> Checked<Scope> {
         targets: &scenario.targets,
     };
     let unknown = |key: &str, name: &str| {
-        Err(Wrong::new(
+        Err(InvalidKey::new(
             key,
             format!("there is no {key} `{name}` in this scenario"),
         ))
@@ -84,13 +85,14 @@ fn scope_of(file: &ExpectFile, scenario: &Scenario) -> Checked<Scope> {
     }
     if let Some(name) = &file.target {
         lookup.targets("target", Some(&Names(vec![Name::Word(name.clone())])))?;
-        return Ok(Scope::Target(name.clone()));
+        let name = current_name(name, &scenario.targets);
+        return Ok(Scope::Target(name.to_owned()));
     }
     match file.side.as_deref() {
         None => Ok(Scope::All),
         Some("leader") if scenario.rounds.is_some() => Ok(Scope::Side("leader")),
         Some("follower") if scenario.rounds.is_some() => Ok(Scope::Side("follower")),
-        Some(_) => Err(Wrong::new(
+        Some(_) => Err(InvalidKey::new(
             "side",
             "is `leader` or `follower`, in a scenario that has [rounds]",
         )),

@@ -10,25 +10,27 @@ mod targets;
 
 use super::Scenario;
 use super::file::File;
-use super::place::Wrong;
-use super::size::MOST_STEPS;
-use names::{Interner, Lookup, most, plain};
+use super::location::InvalidKey;
+use super::size::DEFAULT_MAX_STEPS;
+use names::{Interner, Lookup, check_max, check_printable};
 
-type Checked<T> = Result<T, Wrong>;
+type Checked<T> = Result<T, InvalidKey>;
 
 pub(super) fn build(name: String, file: File) -> Checked<Scenario> {
     if file.duration.0.is_zero() {
-        return Err(Wrong::new(
+        return Err(InvalidKey::new(
             "duration",
-            "nothing happens in no time; write \"60s\" or more",
+            "must not be zero; write \"60s\" or more",
         ));
     }
     if file.max_steps == Some(0) {
-        let problem = "a run that may do nothing tells nothing; write 1 or more, or leave it out";
-        return Err(Wrong::new("max_steps", problem));
+        let problem = "must be at least 1; write a larger number, or leave it out";
+        return Err(InvalidKey::new("max_steps", problem));
     }
     let about = file.about.clone().unwrap_or_default();
-    about.lines().try_for_each(|line| plain("about", line))?;
+    about
+        .lines()
+        .try_for_each(|line| check_printable("about", line))?;
     let mut config = scheduler::scheduler(&file.scheduler)?;
     let classes = scheduler::classes(&file, &mut config)?;
     let targets = targets::targets(&file.targets, &mut config)?;
@@ -41,9 +43,9 @@ pub(super) fn build(name: String, file: File) -> Checked<Scenario> {
     let mut loads = Vec::new();
     for (index, load) in file.loads.iter().enumerate() {
         let built = loads::load_of(load, file.duration.0, &lookup, &mut names);
-        let below = |wrong: Wrong| wrong.below(&format!("loads[{index}]"));
+        let below = |wrong: InvalidKey| wrong.below(&format!("loads[{index}]"));
         loads.extend(built.map_err(below)?);
-        loads::are_not_too_many(&loads).map_err(below)?;
+        loads::check_totals(&loads).map_err(below)?;
     }
     let trace = file.trace.unwrap_or_default();
     let trace = loads::trace_of(&trace, &lookup).map_err(|wrong| wrong.below("trace"))?;
@@ -56,31 +58,31 @@ pub(super) fn build(name: String, file: File) -> Checked<Scenario> {
     };
     let workers = match &file.workers {
         Some(workers) if workers.base == 0 => {
-            return Err(Wrong::new(
+            return Err(InvalidKey::new(
                 "workers.base",
                 "must be at least 1, or nothing would ever run",
             ));
         }
         Some(workers) if workers.max < workers.base => {
-            return Err(Wrong::new(
+            return Err(InvalidKey::new(
                 "workers.max",
                 "must be at least as many as base",
             ));
         }
         Some(workers) => Some((
-            most("workers.base", workers.base)? as usize,
-            most("workers.max", workers.max)? as usize,
+            check_max("workers.base", workers.base)? as usize,
+            check_max("workers.max", workers.max)? as usize,
         )),
         None => None,
     };
     config
         .check()
-        .map_err(|error| Wrong::new("scheduler", error.to_string()))?;
+        .map_err(|error| InvalidKey::new("scheduler", error.to_string()))?;
     let mut scenario = Scenario {
         about,
         seed: file.seed.unwrap_or(0),
         duration: file.duration.0,
-        max_steps: file.max_steps.unwrap_or(MOST_STEPS),
+        max_steps: file.max_steps.unwrap_or(DEFAULT_MAX_STEPS),
         flows: names.names,
         name,
         config,

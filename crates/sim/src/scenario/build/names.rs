@@ -1,15 +1,16 @@
 //! Name resolution and range checks.
 
-use super::super::amount::{Length, Name, Names};
-use super::super::model::FarSide;
-use super::super::place::Wrong;
+use super::super::amount::{DurationValue, Name, Names};
+use super::super::location::InvalidKey;
+use super::super::model::SimulatedTarget;
 use super::Checked;
+use super::targets::current_name;
 use headworks_core::Class;
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// Maximum count of anything; a larger number is taken for a mistake.
-const MOST: u64 = 1_000_000;
+const MAX_COUNT: u64 = 1_000_000;
 
 /// Maximum length of a name in bytes: a group may have a million members.
 const LONGEST: usize = 200;
@@ -36,13 +37,13 @@ impl Interner {
     pub(super) fn group(&mut self, name: &str, count: Option<u64>) -> Checked<Vec<u32>> {
         match count {
             None => Ok(vec![self.number(name)]),
-            Some(0) => Err(Wrong::new(
+            Some(0) => Err(InvalidKey::new(
                 "flows",
                 "must be at least 1; leave it out for one",
             )),
             Some(count) => {
-                let count = most("flows", count)?;
-                most("flows", count + self.names.len() as u64)?;
+                let count = check_max("flows", count)?;
+                check_max("flows", count + self.names.len() as u64)?;
                 Ok((1..=count).map(|n| self.number(&member(name, n))).collect())
             }
         }
@@ -54,50 +55,53 @@ pub(super) fn member(group: &str, number: u64) -> String {
 }
 
 /// Checks a name.
-pub(super) fn shown(key: &str, name: &str) -> Checked<()> {
+pub(super) fn check_name(key: &str, name: &str) -> Checked<()> {
     if name.is_empty() {
-        return Err(Wrong::new(key, "is empty; write a name"));
+        return Err(InvalidKey::new(key, "is empty; write a name"));
     }
     if name.len() > LONGEST {
         let problem = format!(
             "is {} bytes long; at most {LONGEST} are possible",
             name.len()
         );
-        return Err(Wrong::new(key, problem));
+        return Err(InvalidKey::new(key, problem));
     }
-    plain(key, name)
+    check_printable(key, name)
 }
 
 /// Rejects control characters, which a terminal would interpret.
-pub(super) fn plain(key: &str, words: &str) -> Checked<()> {
+pub(super) fn check_printable(key: &str, words: &str) -> Checked<()> {
     if let Some(character) = words.chars().find(|character| character.is_control()) {
         let problem = format!(
-            "has a control character in it ({}); leave it out",
+            "contains a control character ({}); remove it",
             character.escape_default()
         );
-        return Err(Wrong::new(key, problem));
+        return Err(InvalidKey::new(key, problem));
     }
     Ok(())
 }
 
 /// Checks that a duration is not zero.
-pub(super) fn some_time(key: &str, length: Option<Length>) -> Checked<Option<Duration>> {
+pub(super) fn nonzero_duration(
+    key: &str,
+    length: Option<DurationValue>,
+) -> Checked<Option<Duration>> {
     match length {
-        Some(Length(length)) if length.is_zero() => {
-            let problem = "nothing is done in no time; write \"5s\", or leave it out";
-            Err(Wrong::new(key, problem))
+        Some(DurationValue(length)) if length.is_zero() => {
+            let problem = "must not be zero; write \"5s\", or leave it out";
+            Err(InvalidKey::new(key, problem))
         }
         length => Ok(length.map(|length| length.0)),
     }
 }
 
-pub(super) fn most(key: &str, value: u64) -> Checked<u64> {
-    if value <= MOST {
+pub(super) fn check_max(key: &str, value: u64) -> Checked<u64> {
+    if value <= MAX_COUNT {
         return Ok(value);
     }
-    Err(Wrong::new(
+    Err(InvalidKey::new(
         key,
-        format!("{value} is too many; at most {MOST} are possible"),
+        format!("{value} is too many; the maximum is {MAX_COUNT}"),
     ))
 }
 
@@ -105,19 +109,19 @@ pub(super) fn positive(key: &str, value: f64) -> Checked<f64> {
     if value.is_finite() && value > 0.0 && value <= 1e12 {
         return Ok(value);
     }
-    Err(Wrong::new(
+    Err(InvalidKey::new(
         key,
-        format!("{value} cannot work; write a number above 0, at most 1e12"),
+        format!("{value} is out of range; write a number above 0, at most 1e12"),
     ))
 }
 
-pub(super) fn part(key: &str, value: Option<f64>) -> Checked<f64> {
+pub(super) fn check_fraction(key: &str, value: Option<f64>) -> Checked<f64> {
     match value {
         None => Ok(0.0),
         Some(value) if (0.0..=1.0).contains(&value) => Ok(value),
-        Some(value) => Err(Wrong::new(
+        Some(value) => Err(InvalidKey::new(
             key,
-            format!("{value} is not a part of the whole; write a number from 0 to 1, as in 0.02"),
+            format!("{value} is not a fraction; write a number from 0 to 1, such as 0.02"),
         )),
     }
 }
@@ -125,7 +129,7 @@ pub(super) fn part(key: &str, value: Option<f64>) -> Checked<f64> {
 /// Resolves the names of classes and targets.
 pub(super) struct Lookup<'a> {
     pub(super) classes: &'a [String],
-    pub(super) targets: &'a [FarSide],
+    pub(super) targets: &'a [SimulatedTarget],
 }
 
 impl Lookup<'_> {
@@ -136,10 +140,10 @@ impl Lookup<'_> {
             Name::Word(word) => self.classes.iter().position(|class| class == word),
         };
         let none = || {
-            Wrong::new(
+            InvalidKey::new(
                 key,
                 format!(
-                    "there is no class `{name}`; there are 0 to {}, named {}",
+                    "unknown class `{name}`; valid: 0 to {}, named {}",
                     count - 1,
                     self.classes.join(", ")
                 ),
@@ -158,7 +162,7 @@ impl Lookup<'_> {
             return Ok((0..self.classes.len()).map(|c| Class(c as u8)).collect());
         }
         if names.is_empty() {
-            return Err(Wrong::new(
+            return Err(InvalidKey::new(
                 key,
                 "is an empty list; name a class, or leave it out for 0",
             ));
@@ -167,7 +171,7 @@ impl Lookup<'_> {
         for name in names {
             let class = self.class(key, name)?;
             if classes.contains(&class) {
-                return Err(Wrong::new(key, format!("`{name}` is named twice")));
+                return Err(InvalidKey::new(key, format!("`{name}` is named twice")));
             }
             classes.push(class);
         }
@@ -183,21 +187,22 @@ impl Lookup<'_> {
         for name in names {
             let before = all.len();
             let wanted = name.to_string();
+            let wanted = current_name(&wanted, self.targets);
             all.extend((0..self.targets.len() as u32).filter(|index| {
                 let target = &self.targets[*index as usize];
                 target.group == wanted || target.name == wanted
             }));
             if all.len() == before {
-                return Err(Wrong::new(
+                return Err(InvalidKey::new(
                     key,
-                    format!("there is no target `{name}`; name one of [[targets]]"),
+                    format!("unknown target `{name}`; name one of [[targets]]"),
                 ));
             }
         }
         all.sort_unstable();
         all.dedup();
         if all.is_empty() {
-            return Err(Wrong::new(
+            return Err(InvalidKey::new(
                 key,
                 "is an empty list; name a target, or leave it out for all",
             ));

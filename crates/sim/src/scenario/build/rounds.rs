@@ -2,8 +2,8 @@
 
 use super::super::amount::{Name, Names};
 use super::super::file::RoundsFile;
-use super::super::model::RoundsPlan;
-use super::super::place::Wrong;
+use super::super::location::InvalidKey;
+use super::super::model::RoundsSpec;
 use super::Checked;
 use super::names::{Interner, Lookup};
 use headworks_core::{Class, Coordinator};
@@ -13,23 +13,24 @@ pub(super) fn rounds_of(
     file: &RoundsFile,
     lookup: &Lookup<'_>,
     names: &mut Interner,
-) -> Checked<RoundsPlan> {
+) -> Checked<RoundsSpec> {
     let (lag, max_lead) = (file.lag.unwrap_or(3), file.max_lead.unwrap_or(4));
-    Coordinator::new(lag, max_lead).map_err(|error| Wrong::new("max_lead", error.to_string()))?;
+    Coordinator::new(lag, max_lead)
+        .map_err(|error| InvalidKey::new("max_lead", error.to_string()))?;
     let (folders, files) = file.tree.expected_nodes();
     if !(folders + files).is_finite() || folders + files > 1e9 {
         let problem = format!(
             "has about {:.1e} nodes; at most 1e9 can be simulated, so make depth or dirs smaller",
             folders + files
         );
-        return Err(Wrong::new("tree", problem));
+        return Err(InvalidKey::new("tree", problem));
     }
     let inside = file.tree.dirs.mean() + file.tree.files.mean();
     if inside > 1e6 {
         let problem = format!(
             "has about {inside:.1e} entries in a folder; at most 1e6 can be simulated, so make dirs or files smaller"
         );
-        return Err(Wrong::new("tree", problem));
+        return Err(InvalidKey::new("tree", problem));
     }
     let class = match &file.class {
         Some(name) => lookup.class("class", name)?,
@@ -39,7 +40,7 @@ pub(super) fn rounds_of(
         let wanted = Names(vec![Name::Word(target.to_owned())]);
         lookup.targets(key, Some(&wanted))
     };
-    Ok(RoundsPlan {
+    Ok(RoundsSpec {
         tree: file.tree.clone(),
         class,
         lag,

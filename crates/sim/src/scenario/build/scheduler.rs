@@ -3,16 +3,16 @@
 use super::super::file::{
     BackoffFile, ClassFile, File, FlowFile, LimitsFile, OnSuspendFile, PolicyFile, SchedulerFile,
 };
-use super::super::place::Wrong;
+use super::super::location::InvalidKey;
 use super::Checked;
-use super::names::{Interner, Lookup, most, positive, shown};
+use super::names::{Interner, Lookup, check_max, check_name, positive};
 use headworks_core::{
     Bound, ClassConfig, Config, Cost, Flow, FlowConfig, Limits, MAX_CLASSES, OnSuspend, Policy,
     Rate,
 };
 
 pub(super) fn scheduler(file: &SchedulerFile) -> Checked<Config> {
-    let below = |wrong: Wrong| wrong.below("scheduler");
+    let below = |wrong: InvalidKey| wrong.below("scheduler");
     let mut config = Config::default();
     if let Some(policy) = file.policy {
         config.policy = match policy {
@@ -22,14 +22,19 @@ pub(super) fn scheduler(file: &SchedulerFile) -> Checked<Config> {
             PolicyFile::Hybrid => Policy::Hybrid,
         };
     }
-    let count = |key: &str, value: u64| most(key, value).map(|n| n as usize).map_err(below);
+    let count = |key: &str, value: u64| check_max(key, value).map(|n| n as usize).map_err(below);
     config.bound = match (file.bound, file.shared_bound) {
         (Some(_), Some(_)) => {
             let both = "give either bound (for each class) or shared_bound (for all), not both";
-            return Err(Wrong::new("scheduler.shared_bound", both));
+            return Err(InvalidKey::new("scheduler.shared_bound", both));
         }
-        (Some(0), _) => return Err(Wrong::new("scheduler.bound", "must be at least 1")),
-        (_, Some(0)) => return Err(Wrong::new("scheduler.shared_bound", "must be at least 1")),
+        (Some(0), _) => return Err(InvalidKey::new("scheduler.bound", "must be at least 1")),
+        (_, Some(0)) => {
+            return Err(InvalidKey::new(
+                "scheduler.shared_bound",
+                "must be at least 1",
+            ));
+        }
         (Some(places), None) => Bound::PerClass(count("bound", places)?),
         (None, Some(places)) => Bound::Shared(count("shared_bound", places)?),
         (None, None) => config.bound,
@@ -53,7 +58,7 @@ pub(super) fn scheduler(file: &SchedulerFile) -> Checked<Config> {
     config.attempts = file.attempts.unwrap_or(config.attempts);
     if let Some(put_off) = file.put_off {
         if put_off.0.is_zero() {
-            return Err(Wrong::new(
+            return Err(InvalidKey::new(
                 "scheduler.put_off",
                 "must be longer than nothing, as in \"10s\"",
             ));
@@ -79,14 +84,14 @@ fn backoff(file: &BackoffFile, config: &mut Config) {
 
 pub(super) fn limits(file: &LimitsFile) -> Checked<Limits> {
     if file.concurrent == Some(0) {
-        return Err(Wrong::new(
+        return Err(InvalidKey::new(
             "concurrent",
             "must be at least 1; leave it out for no limit",
         ));
     }
     let rate =
         |key: &str, burst_key: &str, rate: Option<f64>, burst: Option<u64>| match (rate, burst) {
-            (None, Some(_)) => Err(Wrong::new(
+            (None, Some(_)) => Err(InvalidKey::new(
                 burst_key,
                 format!("is a burst without a rate; add {key}"),
             )),
@@ -124,21 +129,21 @@ pub(super) fn limits(file: &LimitsFile) -> Checked<Limits> {
 pub(super) fn classes(file: &File, config: &mut Config) -> Checked<Vec<String>> {
     match (file.scheduler.classes, file.classes.len()) {
         (Some(_), 1..) => {
-            return Err(Wrong::new(
+            return Err(InvalidKey::new(
                 "scheduler.classes",
-                "is given beside [[classes]]; leave one of them out",
+                "is given beside [[classes]]; remove one of them",
             ));
         }
         (Some(count), 0) => {
             if !(1..=MAX_CLASSES as u64).contains(&count) {
                 let problem = format!("{count} given, 1 to {MAX_CLASSES} are possible");
-                return Err(Wrong::new("scheduler.classes", problem));
+                return Err(InvalidKey::new("scheduler.classes", problem));
             }
             config.classes = ClassConfig::halving(count as usize);
         }
         (None, 0) => {}
         (None, count) if count > MAX_CLASSES => {
-            return Err(Wrong::new(
+            return Err(InvalidKey::new(
                 "classes",
                 format!("{count} given, 1 to {MAX_CLASSES} are possible"),
             ));
@@ -161,7 +166,7 @@ pub(super) fn classes(file: &File, config: &mut Config) -> Checked<Vec<String>> 
 }
 
 fn class_of(file: &ClassFile, index: usize, names: &[String]) -> Checked<ClassConfig> {
-    shown("name", &names[index])?;
+    check_name("name", &names[index])?;
     let mut class = ClassConfig::weight(weight(Some(file.weight))?);
     class.aging = file.aging.map(|aging| aging.0);
     if let Some(name) = &file.displaces {
@@ -171,7 +176,7 @@ fn class_of(file: &ClassFile, index: usize, names: &[String]) -> Checked<ClassCo
         };
         let displaced = lookup.class("displaces", name)?;
         if usize::from(displaced.0) <= index {
-            return Err(Wrong::new(
+            return Err(InvalidKey::new(
                 "displaces",
                 format!("`{name}` is not less urgent; name a later class"),
             ));
@@ -184,7 +189,7 @@ fn class_of(file: &ClassFile, index: usize, names: &[String]) -> Checked<ClassCo
 pub(super) fn weight(weight: Option<u32>) -> Checked<u32> {
     match weight {
         None => Ok(1),
-        Some(0) => Err(Wrong::new("weight", "must be at least 1")),
+        Some(0) => Err(InvalidKey::new("weight", "must be at least 1")),
         Some(weight) => Ok(weight),
     }
 }
@@ -194,17 +199,17 @@ pub(super) fn flows(file: &File, config: &mut Config, names: &mut Interner) -> C
         config.default_flow = flow_of(flow).map_err(|wrong| wrong.below("default_flow"))?;
     }
     for (index, flow) in file.flows.iter().enumerate() {
-        let below = |wrong: Wrong| wrong.below(&format!("flows[{index}]"));
+        let below = |wrong: InvalidKey| wrong.below(&format!("flows[{index}]"));
         let built = flow_of(flow).map_err(below)?;
         let Some(name) = &flow.name else {
-            return Err(below(Wrong::new(
+            return Err(below(InvalidKey::new(
                 "name",
                 "is missing; name the flow or the group of flows",
             )));
         };
-        shown("name", name).map_err(below)?;
+        check_name("name", name).map_err(below)?;
         let group = names.group(name, flow.count).map_err(|wrong| {
-            below(Wrong {
+            below(InvalidKey {
                 key: "count".to_owned(),
                 ..wrong
             })

@@ -5,7 +5,7 @@ use super::response::PLAIN_TEXT;
 use crate::announce::AnnounceHandler;
 use crate::metrics;
 use crate::stats::Stats;
-use headworks_service::token::Answer;
+use headworks_service::authenticator::AuthOutcome;
 use headworks_tracker_wire::query;
 use std::net::IpAddr;
 use std::time::Instant;
@@ -63,7 +63,7 @@ fn may_see_clients(announces: &AnnounceHandler, peer: IpAddr, request: &Request<
     let token = header_lines(request.headers).find_map(bearer);
     let token = token.or(in_query.map(|token| String::from_utf8_lossy(token).into_owned()));
     let now = Instant::now();
-    token.is_some_and(|token| auth.knock(now, peer, &token) == Answer::Welcome)
+    token.is_some_and(|token| auth.check(now, peer, &token) == AuthOutcome::Accepted)
 }
 
 fn wants_json(request: &Request<'_>) -> bool {

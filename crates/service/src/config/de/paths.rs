@@ -13,7 +13,7 @@ use crate::config::origin::Origin;
 /// A relative path in a configuration file starts at the directory of that file, so that it means
 /// the same in every working directory. Flags and variables are set in the working directory and
 /// stay relative to it.
-pub(super) fn located<'t, T>(text: &'t str, origin: &Origin) -> Result<Cow<'t, str>, Error> {
+pub(super) fn resolve_path<'t, T>(text: &'t str, origin: &Origin) -> Result<Cow<'t, str>, Error> {
     let Origin::File { path: file, .. } = origin else {
         return Ok(Cow::Borrowed(text));
     };
@@ -34,8 +34,8 @@ pub(super) fn located<'t, T>(text: &'t str, origin: &Origin) -> Result<Cow<'t, s
     match folder.join(relative).to_str() {
         Some(path) => Ok(Cow::Owned(format!("{prefix}{path}"))),
         None => {
-            let error = Error::of("the folder of this file has a name that is not UTF-8");
-            Err(error.or("write an absolute path"))
+            let error = Error::new("the path of this file is not UTF-8");
+            Err(error.remedy("write an absolute path"))
         }
     }
 }

@@ -9,13 +9,16 @@ use http::{HeaderMap, Uri};
 /// Name of the session cookie.
 pub const SESSION_COOKIE: &str = "headworks_session";
 
+/// Query parameter that holds the token when a browser opens the printed address.
+const TOKEN_PARAMETER: &str = "token";
+
 /// The credential that a request presents.
 ///
 /// ```
-/// use headworks_service::token::Credential;
+/// use headworks_service::authenticator::Credential;
 /// let mut headers = http::HeaderMap::new();
 /// headers.insert("authorization", "Bearer secret".parse().unwrap());
-/// let said = Credential::of(&headers, &http::Uri::from_static("/metrics"));
+/// let said = Credential::from_request(&headers, &http::Uri::from_static("/metrics"));
 /// assert_eq!(said, Some(Credential::Bearer("secret".to_owned())));
 /// ```
 #[derive(Clone, PartialEq, Eq)]
@@ -23,7 +26,7 @@ pub enum Credential {
     /// The token in `Authorization: Bearer`; empty if the header has another form.
     Bearer(String),
     /// The token in the query of the address.
-    Address(String),
+    Query(String),
     /// The session in the cookie.
     Cookie(String),
 }
@@ -31,15 +34,15 @@ pub enum Credential {
 impl Credential {
     /// The first credential found in header, address and cookie.
     #[must_use]
-    pub fn of(headers: &HeaderMap, uri: &Uri) -> Option<Credential> {
+    pub fn from_request(headers: &HeaderMap, uri: &Uri) -> Option<Credential> {
         if let Some(value) = headers.get(AUTHORIZATION) {
             // A malformed header must fail authentication instead of falling through to the cookie.
             let token = value.to_str().ok().and_then(bearer).unwrap_or_default();
             return Some(Credential::Bearer(token.to_owned()));
         }
         let asked = Query::<HashMap<String, String>>::try_from_uri(uri).ok();
-        if let Some(token) = asked.and_then(|Query(mut pairs)| pairs.remove("token")) {
-            return Some(Credential::Address(token));
+        if let Some(token) = asked.and_then(|Query(mut pairs)| pairs.remove(TOKEN_PARAMETER)) {
+            return Some(Credential::Query(token));
         }
         let cookies = headers
             .get_all(COOKIE)
@@ -51,6 +54,16 @@ impl Credential {
         let session = pairs.find(|(name, _)| name.trim() == SESSION_COOKIE)?.1;
         Some(Credential::Cookie(session.trim().to_owned()))
     }
+}
+
+/// Whether `pair` of a query string is the token. The name is decoded as in
+/// [`Credential::from_request`], which also accepts `%74oken=…`.
+pub(crate) fn is_token_parameter(pair: &str) -> bool {
+    let Ok(uri) = format!("/?{pair}").parse() else {
+        return false;
+    };
+    Query::<HashMap<String, String>>::try_from_uri(&uri)
+        .is_ok_and(|Query(pairs)| pairs.contains_key(TOKEN_PARAMETER))
 }
 
 fn bearer(value: &str) -> Option<&str> {
@@ -65,7 +78,7 @@ impl std::fmt::Debug for Credential {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Credential::Bearer(_) => "Bearer",
-            Credential::Address(_) => "Address",
+            Credential::Query(_) => "Query",
             Credential::Cookie(_) => "Cookie",
         })
     }

@@ -1,7 +1,8 @@
 //! Authentication for the admin listener.
 //!
-//! The [`Door`] owns the token, the session key that browsers get in its place, and the counters of
-//! wrong guesses per address. It takes the time as an argument and does no I/O after construction.
+//! The [`Authenticator`] owns the token, the session key that browsers get in its place, and the
+//! counters of failed attempts per address. It takes the time as an argument and does no I/O after
+//! construction.
 //!
 //! The right token is always accepted: a guesser at the same address, for example behind the same
 //! proxy, must not lock out its owner. The length of the token protects against guessing; the
@@ -20,30 +21,31 @@ use subtle::ConstantTimeEq;
 use crate::config::Secret;
 use crate::error::Error;
 
+pub(crate) use credential::is_token_parameter;
 pub use credential::{Credential, SESSION_COOKIE};
 
 /// Burst of wrong guesses per address.
-const GUESSES: u32 = 10;
+const FAILURE_BURST: u32 = 10;
 /// Time after which an address may make one more wrong guess.
-const GUESS_EVERY: Duration = Duration::from_secs(6);
+const FAILURE_INTERVAL: Duration = Duration::from_secs(6);
 /// Maximum tracked addresses; the one whose guesses expire first is evicted.
 const MAX_ADDRESSES: usize = 4096;
 
 /// Checks tokens and sessions.
 #[derive(Debug)]
-pub struct Door {
+pub struct Authenticator {
     token: Secret,
     session: Secret,
     generated: bool,
-    guesses: Mutex<HashMap<IpAddr, Guesses>>,
+    failures: Mutex<HashMap<IpAddr, FailedAttempts>>,
     hasher: RandomState,
 }
 
 /// The wrong guesses of one address, as a leaky bucket.
 #[derive(Debug)]
-struct Guesses {
+struct FailedAttempts {
     /// The time at which all guesses have expired.
-    forgiven: Instant,
+    expires_at: Instant,
     /// Hash of the last guess. A repeated value gains a guesser nothing, and a forgotten browser
     /// tab repeats its stale session; it must not be rate limited for that.
     last: u64,
@@ -51,40 +53,40 @@ struct Guesses {
 
 /// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum AuthOutcome {
     /// The credential is valid.
-    Welcome,
+    Accepted,
     /// The credential is wrong.
-    Wrong,
+    Rejected,
     /// The credential is wrong, and so were too many before it from this address. The client is
     /// told to wait this long, and nothing is logged.
-    Wait(Duration),
+    RateLimited(Duration),
 }
 
-impl Door {
+impl Authenticator {
     /// Checks against `token`, or against a generated token if it is `None`.
     ///
     /// # Errors
     /// When the system provides no random numbers.
     ///
     /// ```
-    /// use headworks_service::token::{Answer, Door};
-    /// let door = Door::new(None).unwrap();
+    /// use headworks_service::authenticator::{AuthOutcome, Authenticator};
+    /// let authenticator = Authenticator::new(None).unwrap();
     /// let (now, from) = (std::time::Instant::now(), [127, 0, 0, 1].into());
-    /// assert_eq!(door.knock(now, from, door.token()), Answer::Welcome);
-    /// assert_eq!(door.knock(now, from, "guess"), Answer::Wrong);
+    /// assert_eq!(authenticator.check(now, from, authenticator.token()), AuthOutcome::Accepted);
+    /// assert_eq!(authenticator.check(now, from, "guess"), AuthOutcome::Rejected);
     /// ```
-    pub fn new(token: Option<&Secret>) -> Result<Door, Error> {
-        Ok(Door {
-            token: token.cloned().map_or_else(random, Ok)?,
-            session: random()?,
+    pub fn new(token: Option<&Secret>) -> Result<Authenticator, Error> {
+        Ok(Authenticator {
+            token: token.cloned().map_or_else(generate_secret, Ok)?,
+            session: generate_secret()?,
             generated: token.is_none(),
-            guesses: Mutex::default(),
+            failures: Mutex::default(),
             hasher: RandomState::new(),
         })
     }
 
-    /// The token. Print it only if it was [generated](Door::is_generated).
+    /// The token. Print it only if it was [generated](Authenticator::is_generated).
     #[must_use]
     pub fn token(&self) -> &str {
         self.token.reveal()
@@ -104,12 +106,12 @@ impl Door {
     }
 
     /// Checks `given` as the token, for a client at `from`.
-    pub fn knock(&self, now: Instant, from: IpAddr, given: &str) -> Answer {
+    pub fn check(&self, now: Instant, from: IpAddr, given: &str) -> AuthOutcome {
         self.compare(now, from, ("token", given), &self.token)
     }
 
     /// Checks `given` as the session key, for a client at `from`.
-    pub fn knock_with_session(&self, now: Instant, from: IpAddr, given: &str) -> Answer {
+    pub fn check_session(&self, now: Instant, from: IpAddr, given: &str) -> AuthOutcome {
         self.compare(now, from, ("session", given), &self.session)
     }
 
@@ -119,40 +121,40 @@ impl Door {
         from: IpAddr,
         claim: (&'static str, &str),
         right: &Secret,
-    ) -> Answer {
+    ) -> AuthOutcome {
         // Constant time, so that response times do not reveal a matching prefix.
         if bool::from(claim.1.as_bytes().ct_eq(right.reveal().as_bytes())) {
-            return Answer::Welcome;
+            return AuthOutcome::Accepted;
         }
-        let mut guesses = self.guesses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         // Kept as a hash: memory stays bounded however long a guess is, and no near miss of a token
         // is stored.
-        let (from, hash) = (neighbourhood(from), self.hasher.hash_one(claim));
-        let known = guesses.get(&from);
-        if known.is_some_and(|known| known.last == hash && known.forgiven > now) {
-            return Answer::Wrong;
+        let (from, hash) = (rate_limit_key(from), self.hasher.hash_one(claim));
+        let known = failures.get(&from);
+        if known.is_some_and(|known| known.last == hash && known.expires_at > now) {
+            return AuthOutcome::Rejected;
         }
-        let forgiven = known.map_or(now, |known| known.forgiven.max(now));
-        let full = GUESS_EVERY * (GUESSES - 1);
-        let ahead = forgiven.duration_since(now);
+        let expires_at = known.map_or(now, |known| known.expires_at.max(now));
+        let full = FAILURE_INTERVAL * (FAILURE_BURST - 1);
+        let ahead = expires_at.duration_since(now);
         if ahead > full {
-            return Answer::Wait(ahead - full);
+            return AuthOutcome::RateLimited(ahead - full);
         }
-        make_room(&mut guesses, now);
-        let forgiven = forgiven + GUESS_EVERY;
-        guesses.insert(
+        evict(&mut failures, now);
+        let expires_at = expires_at + FAILURE_INTERVAL;
+        failures.insert(
             from,
-            Guesses {
-                forgiven,
+            FailedAttempts {
+                expires_at,
                 last: hash,
             },
         );
-        Answer::Wrong
+        AuthOutcome::Rejected
     }
 }
 
 /// Generates 32 random bytes in hex.
-fn random() -> Result<Secret, Error> {
+fn generate_secret() -> Result<Secret, Error> {
     let mut bytes = [0u8; 32];
     getrandom::fill(&mut bytes)?;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -160,22 +162,22 @@ fn random() -> Result<Secret, Error> {
 }
 
 /// The key under which guesses are counted. An IPv6 client usually controls a whole /64.
-fn neighbourhood(address: IpAddr) -> IpAddr {
+fn rate_limit_key(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & !u128::from(u64::MAX)).into(),
         v4 => v4,
     }
 }
 
-fn make_room(guesses: &mut HashMap<IpAddr, Guesses>, now: Instant) {
-    if guesses.len() < MAX_ADDRESSES {
+fn evict(failures: &mut HashMap<IpAddr, FailedAttempts>, now: Instant) {
+    if failures.len() < MAX_ADDRESSES {
         return;
     }
-    guesses.retain(|_, known| known.forgiven > now);
-    if guesses.len() >= MAX_ADDRESSES {
-        let oldest = guesses.iter().min_by_key(|(_, known)| known.forgiven);
+    failures.retain(|_, known| known.expires_at > now);
+    if failures.len() >= MAX_ADDRESSES {
+        let oldest = failures.iter().min_by_key(|(_, known)| known.expires_at);
         if let Some(address) = oldest.map(|(address, _)| *address) {
-            guesses.remove(&address);
+            failures.remove(&address);
         }
     }
 }
@@ -188,7 +190,10 @@ mod tests {
 
     #[test]
     fn a_token_is_made_when_none_is_given() {
-        let (one, other) = (Door::new(None).unwrap(), Door::new(None).unwrap());
+        let (one, other) = (
+            Authenticator::new(None).unwrap(),
+            Authenticator::new(None).unwrap(),
+        );
         assert_eq!(one.token().len(), 64);
         assert_ne!(one.token(), other.token());
         assert_ne!(one.token(), one.session());
@@ -197,69 +202,87 @@ mod tests {
 
     #[test]
     fn guessing_is_slowed_down_by_address_and_forgiven() {
-        let door = Door::new(Some(&Secret::from("right"))).unwrap();
+        let authenticator = Authenticator::new(Some(&Secret::from("right"))).unwrap();
         let now = Instant::now();
-        for guess in 0..GUESSES {
+        for guess in 0..FAILURE_BURST {
             assert_eq!(
-                door.knock(now, HERE, &format!("guess {guess}")),
-                Answer::Wrong
+                authenticator.check(now, HERE, &format!("guess {guess}")),
+                AuthOutcome::Rejected
             );
         }
-        let again = |now, from| door.knock(now, from, "one guess more");
-        assert_eq!(again(now, HERE), Answer::Wait(GUESS_EVERY));
-        assert_eq!(again(now, [10, 0, 0, 1].into()), Answer::Wrong);
-        assert_eq!(again(now + GUESS_EVERY, HERE), Answer::Wrong);
+        let again = |now, from| authenticator.check(now, from, "one guess more");
+        assert_eq!(again(now, HERE), AuthOutcome::RateLimited(FAILURE_INTERVAL));
+        assert_eq!(again(now, [10, 0, 0, 1].into()), AuthOutcome::Rejected);
+        assert_eq!(again(now + FAILURE_INTERVAL, HERE), AuthOutcome::Rejected);
     }
 
     #[test]
     fn a_flood_of_guesses_does_not_lock_out_the_owner() {
-        let door = Door::new(Some(&Secret::from("right"))).unwrap();
+        let authenticator = Authenticator::new(Some(&Secret::from("right"))).unwrap();
         let now = Instant::now();
         for guess in 0..1000 {
-            let answer = door.knock(now, HERE, &format!("guess {guess}"));
-            assert_ne!(answer, Answer::Welcome);
+            let answer = authenticator.check(now, HERE, &format!("guess {guess}"));
+            assert_ne!(answer, AuthOutcome::Accepted);
         }
-        assert_eq!(door.knock(now, HERE, "right"), Answer::Welcome);
-        let session = door.session().to_owned();
         assert_eq!(
-            door.knock_with_session(now, HERE, &session),
-            Answer::Welcome
+            authenticator.check(now, HERE, "right"),
+            AuthOutcome::Accepted
+        );
+        let session = authenticator.session().to_owned();
+        assert_eq!(
+            authenticator.check_session(now, HERE, &session),
+            AuthOutcome::Accepted
         );
     }
 
     #[test]
     fn a_forgotten_tab_locks_nobody_out() {
-        let door = Door::new(Some(&Secret::from("right"))).unwrap();
+        let authenticator = Authenticator::new(Some(&Secret::from("right"))).unwrap();
         let now = Instant::now();
         for _ in 0..1000 {
-            assert_eq!(door.knock_with_session(now, HERE, "stale"), Answer::Wrong);
+            assert_eq!(
+                authenticator.check_session(now, HERE, "stale"),
+                AuthOutcome::Rejected
+            );
         }
-        assert_eq!(door.knock(now, HERE, "right"), Answer::Welcome);
+        assert_eq!(
+            authenticator.check(now, HERE, "right"),
+            AuthOutcome::Accepted
+        );
     }
 
     #[test]
     fn the_token_is_right_after_it_was_tried_as_a_session() {
-        let door = Door::new(Some(&Secret::from("right"))).unwrap();
+        let authenticator = Authenticator::new(Some(&Secret::from("right"))).unwrap();
         let now = Instant::now();
-        assert_eq!(door.knock_with_session(now, HERE, "right"), Answer::Wrong);
-        assert_eq!(door.knock(now, HERE, "right"), Answer::Welcome);
+        assert_eq!(
+            authenticator.check_session(now, HERE, "right"),
+            AuthOutcome::Rejected
+        );
+        assert_eq!(
+            authenticator.check(now, HERE, "right"),
+            AuthOutcome::Accepted
+        );
     }
 
     #[test]
     fn memory_is_bounded() {
-        let door = Door::new(None).unwrap();
+        let authenticator = Authenticator::new(None).unwrap();
         let now = Instant::now();
         for n in 0..u32::try_from(MAX_ADDRESSES).unwrap() + 100 {
             let from = IpAddr::from((0x0a00_0000 + n).to_be_bytes());
-            assert_eq!(door.knock(now, from, "guess"), Answer::Wrong);
+            assert_eq!(
+                authenticator.check(now, from, "guess"),
+                AuthOutcome::Rejected
+            );
         }
-        assert!(door.guesses.lock().unwrap().len() <= MAX_ADDRESSES);
+        assert!(authenticator.failures.lock().unwrap().len() <= MAX_ADDRESSES);
     }
 
     #[test]
     fn one_network_is_one_guesser() {
         let one: IpAddr = "2001:db8::1".parse().unwrap();
         let other: IpAddr = "2001:db8::ffff".parse().unwrap();
-        assert_eq!(neighbourhood(one), neighbourhood(other));
+        assert_eq!(rate_limit_key(one), rate_limit_key(other));
     }
 }

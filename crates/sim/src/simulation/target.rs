@@ -1,13 +1,13 @@
 //! Simulated targets: latency, failures and capacity.
 
-use crate::scenario::{FarSide, OutageKind};
+use crate::scenario::{OutageKind, SimulatedTarget};
 use headworks_core::Time;
 use headworks_synth::Rng;
 use std::time::Duration;
 
 /// The response of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum Response {
     Done,
     /// A transient failure.
     Fault,
@@ -16,23 +16,23 @@ pub(super) enum Answer {
     /// The target no longer exists.
     Gone,
     /// Too many requests, possibly with a retry time.
-    TooMany(Option<Duration>),
+    MemoryLimit(Option<Duration>),
 }
 
 /// Factor by which a refusal or a failed connection is faster than a response.
-const QUICK: u32 = 10;
+const FAST_FAILURE_FACTOR: u32 = 10;
 
 /// A token bucket.
 #[derive(Debug)]
-struct Tank {
+struct TokenBucket {
     rate: f64,
     level: f64,
     at: Time,
 }
 
-impl Tank {
+impl TokenBucket {
     fn new(rate: f64) -> Self {
-        Tank {
+        TokenBucket {
             rate,
             level: rate.max(1.0),
             at: Time::ZERO,
@@ -54,22 +54,22 @@ impl Tank {
 }
 
 #[derive(Debug)]
-pub(super) struct Far<'a> {
-    side: &'a FarSide,
+pub(super) struct TargetSim<'a> {
+    side: &'a SimulatedTarget,
     rng: Rng,
     running: u32,
-    requests: Option<Tank>,
-    cost: Option<Tank>,
+    requests: Option<TokenBucket>,
+    cost: Option<TokenBucket>,
 }
 
-impl<'a> Far<'a> {
-    pub(super) fn new(side: &'a FarSide, rng: Rng) -> Self {
-        Far {
+impl<'a> TargetSim<'a> {
+    pub(super) fn new(side: &'a SimulatedTarget, rng: Rng) -> Self {
+        TargetSim {
             side,
             rng,
             running: 0,
-            requests: side.capacity.requests.map(Tank::new),
-            cost: side.capacity.cost.map(Tank::new),
+            requests: side.capacity.requests.map(TokenBucket::new),
+            cost: side.capacity.cost.map(TokenBucket::new),
         }
     }
 
@@ -79,7 +79,7 @@ impl<'a> Far<'a> {
     }
 
     /// Starts a call; returns its duration and response.
-    pub(super) fn call(&mut self, now: Time, cost: u64) -> (Duration, Answer) {
+    pub(super) fn call(&mut self, now: Time, cost: u64) -> (Duration, Response) {
         let latency = Duration::from_micros(self.side.latency.sample(&mut self.rng));
         let out = self
             .side
@@ -89,19 +89,19 @@ impl<'a> Far<'a> {
         let full = self.is_full(now, cost);
         self.running += 1;
         match out.map(|outage| outage.kind) {
-            Some(OutageKind::Refuses) => return (latency / QUICK, Answer::Fault),
-            Some(OutageKind::Silent) => return (self.side.timeout, Answer::Fault),
-            Some(OutageKind::Overload) => return (latency / QUICK, self.too_many()),
-            None if full => return (latency / QUICK, self.too_many()),
+            Some(OutageKind::Refuses) => return (latency / FAST_FAILURE_FACTOR, Response::Fault),
+            Some(OutageKind::Silent) => return (self.side.timeout, Response::Fault),
+            Some(OutageKind::Overload) => return (latency / FAST_FAILURE_FACTOR, self.too_many()),
+            None if full => return (latency / FAST_FAILURE_FACTOR, self.too_many()),
             None => {}
         }
         let work = u32::try_from(cost).unwrap_or(u32::MAX);
         let takes = latency.saturating_add(self.side.latency_per_cost.saturating_mul(work));
-        self.luck(takes)
+        self.sample_response(takes)
     }
 
-    fn too_many(&self) -> Answer {
-        Answer::TooMany(self.side.capacity.retry_after)
+    fn too_many(&self) -> Response {
+        Response::MemoryLimit(self.side.capacity.retry_after)
     }
 
     fn is_full(&mut self, now: Time, cost: u64) -> bool {
@@ -109,14 +109,14 @@ impl<'a> Far<'a> {
         if most.is_some_and(|most| self.running >= most) {
             return true;
         }
-        let short = |tank: &mut Option<Tank>, amount: f64| {
+        let short = |tank: &mut Option<TokenBucket>, amount: f64| {
             tank.as_mut().is_some_and(|tank| !tank.take(now, amount))
         };
         short(&mut self.requests, 1.0) || short(&mut self.cost, cost as f64)
     }
 
-    fn luck(&mut self, takes: Duration) -> (Duration, Answer) {
-        let FarSide {
+    fn sample_response(&mut self, takes: Duration) -> (Duration, Response) {
+        let SimulatedTarget {
             fault,
             rejected,
             silent,
@@ -125,7 +125,7 @@ impl<'a> Far<'a> {
             ..
         } = *self.side;
         if fault + rejected + silent + gone <= 0.0 {
-            return (takes, Answer::Done);
+            return (takes, Response::Done);
         }
         let mut left = self.rng.unit();
         let mut is = |part: f64| {
@@ -133,15 +133,15 @@ impl<'a> Far<'a> {
             left < 0.0
         };
         if is(silent) {
-            (timeout, Answer::Fault)
+            (timeout, Response::Fault)
         } else if is(fault) {
-            (takes, Answer::Fault)
+            (takes, Response::Fault)
         } else if is(rejected) {
-            (takes, Answer::Rejected)
+            (takes, Response::Rejected)
         } else if is(gone) {
-            (takes, Answer::Gone)
+            (takes, Response::Gone)
         } else {
-            (takes, Answer::Done)
+            (takes, Response::Done)
         }
     }
 

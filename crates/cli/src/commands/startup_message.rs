@@ -1,24 +1,24 @@
 //! The startup message: addresses, failures and commands to try. It goes to stderr, because it is
 //! not data.
 
-use headworks_service::admin::Listening;
+use headworks_service::admin::AdminListener;
 
 use crate::applications::Started;
 
 /// Maximum number of suggested commands.
-const TRIES: usize = 3;
+const MAX_SUGGESTIONS: usize = 3;
 
 /// The content of the startup message.
-pub(super) struct Greeting {
+pub(super) struct StartupMessage {
     file: Option<String>,
     lines: Vec<String>,
     tries: Vec<String>,
     running: usize,
 }
 
-impl Greeting {
-    pub(super) fn new(file: Option<String>) -> Greeting {
-        Greeting {
+impl StartupMessage {
+    pub(super) fn new(file: Option<String>) -> StartupMessage {
+        StartupMessage {
             file,
             lines: Vec::new(),
             tries: Vec::new(),
@@ -27,8 +27,8 @@ impl Greeting {
     }
 
     pub(super) fn started(&mut self, name: &str, started: &Started) {
-        self.lines.push(format!("{name}: {}", started.places));
-        self.tries.extend(started.try_it.clone());
+        self.lines.push(format!("{name}: {}", started.addresses));
+        self.tries.extend(started.example_command.clone());
         self.running += 1;
     }
 
@@ -41,11 +41,11 @@ impl Greeting {
         self.lines.push(format!("{name}: did not start: {error:#}"));
     }
 
-    pub(super) fn runs_nothing(&self) -> bool {
+    pub(super) fn nothing_started(&self) -> bool {
         self.running == 0
     }
 
-    pub(super) fn tell(&self, listening: &Listening) {
+    pub(super) fn print(&self, listening: &AdminListener) {
         let base = format!("http://{}", listening.address());
         eprintln!("headworks {} is up", crate::version());
         for line in &self.lines {
@@ -56,7 +56,7 @@ impl Greeting {
         eprintln!("admin: {base}");
         let page = match listening.generated_token() {
             Some(token) => {
-                eprintln!("token: {token} (made for this run; set `admin.token` to keep one)");
+                eprintln!("token: {token} (generated for this run; set `admin.token` to keep one)");
                 format!("{base}/?token={token}")
             }
             None => {
@@ -67,10 +67,16 @@ impl Greeting {
         eprintln!("console: {page}");
         eprintln!("\ntry:");
         let more = [
-            format!("{} top '{page}'", called()),
+            format!("{} top '{page}'", program_name()),
             format!("curl {base}/healthz"),
         ];
-        for line in self.tries.iter().take(TRIES - 1).chain(&more).take(TRIES) {
+        for line in self
+            .tries
+            .iter()
+            .take(MAX_SUGGESTIONS - 1)
+            .chain(&more)
+            .take(MAX_SUGGESTIONS)
+        {
             eprintln!("  {line}");
         }
         eprintln!(
@@ -81,7 +87,7 @@ impl Greeting {
 }
 
 /// The program name as it was invoked: a binary that is not installed is not on the path.
-fn called() -> String {
+fn program_name() -> String {
     let name = std::env::args().next();
     name.filter(|name| name.contains('/'))
         .unwrap_or_else(|| "headworks".to_owned())

@@ -9,26 +9,26 @@ use crate::metrics::{Collect, Exposition, Family};
 
 const REQUESTS: Family = Family::counter(
     "headworks_admin_requests_total",
-    "Requests to the admin listener, by class of the answer.",
+    "Requests to the admin listener, by status class.",
 );
 const REFUSED: Family = Family::counter(
     "headworks_admin_refused_total",
-    "Requests to the admin listener without the right token.",
+    "Requests to the admin listener that failed authentication.",
 );
 const RELOADS: Family = Family::counter(
     "headworks_admin_reloads_total",
-    "Reloads asked for through the admin listener, by outcome.",
+    "Reloads requested through the admin listener, by outcome.",
 );
 const STARTED: Family = Family::gauge(
     "headworks_start_time_seconds",
-    "When the program started, in seconds since 1970.",
+    "Start time of the process, as a Unix timestamp in seconds.",
 );
-const BUILD: Family = Family::gauge("headworks_build", "Always 1; the label tells the version.");
+const BUILD: Family = Family::gauge("headworks_build", "Always 1; the label has the version.");
 
 /// Counters of the admin listener.
 #[derive(Debug)]
 pub(super) struct Counters {
-    answers: [AtomicU64; 4],
+    responses: [AtomicU64; 4],
     pub(super) refused: AtomicU64,
     pub(super) reloads_done: AtomicU64,
     pub(super) reloads_refused: AtomicU64,
@@ -43,7 +43,7 @@ impl Default for Counters {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         Counters {
-            answers: Default::default(),
+            responses: Default::default(),
             refused: AtomicU64::new(0),
             reloads_done: AtomicU64::new(0),
             reloads_refused: AtomicU64::new(0),
@@ -53,11 +53,11 @@ impl Default for Counters {
 }
 
 impl Counters {
-    pub(super) fn answered(&self, status: StatusCode) {
+    pub(super) fn count_response(&self, status: StatusCode) {
         let class = usize::from(status.as_u16() / 100)
             .saturating_sub(2)
             .min(CLASSES.len() - 1);
-        self.answers[class].fetch_add(1, Ordering::Relaxed);
+        self.responses[class].fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -65,7 +65,7 @@ impl Collect for Counters {
     fn collect(&self, out: &mut Exposition) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         let mut requests = out.family(&REQUESTS);
-        for (class, counter) in CLASSES.iter().zip(&self.answers) {
+        for (class, counter) in CLASSES.iter().zip(&self.responses) {
             requests.sample(&[("answer", class)], read(counter));
         }
         out.family(&REFUSED).sample(&[], read(&self.refused));

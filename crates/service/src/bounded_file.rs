@@ -8,14 +8,14 @@ use std::io::Read;
 use std::path::Path;
 
 /// Size limit of configuration files, certificate files and secrets.
-const MOST: u64 = 16 << 20;
+const MAX_SIZE: u64 = 16 << 20;
 
 /// Reads the file at `path`.
 ///
 /// # Errors
 /// When the file is not a regular file, is too large or cannot be read; the text says what to do.
 pub fn read(path: &Path) -> Result<Vec<u8>, String> {
-    read_up_to(path, MOST)
+    read_up_to(path, MAX_SIZE)
 }
 
 /// Reads the file at `path`, with a size limit of `most` bytes.
@@ -26,10 +26,10 @@ pub fn read_up_to(path: &Path, most: u64) -> Result<Vec<u8>, String> {
     // Checked before opening: opening a pipe blocks until it has a writer.
     let about = std::fs::metadata(path).map_err(|cause| cause.to_string())?;
     if about.is_dir() {
-        return Err("it is a folder; name a file in it".to_owned());
+        return Err("is a directory; name a file in it".to_owned());
     }
     if !about.is_file() {
-        return Err("it is not a regular file; write its content to one, and name that".to_owned());
+        return Err("not a regular file; copy its content to one and name that".to_owned());
     }
     let mut content = Vec::new();
     let file = File::open(path).map_err(|cause| cause.to_string())?;
@@ -38,7 +38,7 @@ pub fn read_up_to(path: &Path, most: u64) -> Result<Vec<u8>, String> {
         .map_err(|cause| cause.to_string())?;
     if content.len() as u64 > most {
         return Err(format!(
-            "it is larger than {} MiB; is it the right file?",
+            "larger than {} MiB; check that it is the right file",
             most >> 20
         ));
     }
@@ -53,7 +53,7 @@ mod tests {
     fn only_files_with_an_end_are_read() {
         let told = |path: &str| read(Path::new(path)).unwrap_err();
         assert!(told("/dev/zero").contains("not a regular file"));
-        assert!(told("/").contains("a folder"));
+        assert!(told("/").contains("a directory"));
         assert!(told("/no/such").contains("No such file"));
         assert!(read(Path::new("Cargo.toml")).unwrap().starts_with(b"["));
     }
@@ -62,7 +62,7 @@ mod tests {
     fn a_file_that_is_too_large_is_not_read_whole() {
         let path = std::env::temp_dir().join(format!("headworks-large-{}", std::process::id()));
         let file = File::create(&path).unwrap();
-        file.set_len(MOST + 1).unwrap();
+        file.set_len(MAX_SIZE + 1).unwrap();
         let told = read(&path).unwrap_err();
         std::fs::remove_file(&path).unwrap();
         assert!(told.contains("larger than 16 MiB"), "{told}");

@@ -4,32 +4,32 @@ use headworks_synth::Rng;
 use std::collections::VecDeque;
 
 /// Makes the choices of a walk.
-pub(super) enum Dice {
+pub(super) enum Choices {
     Seeded(Rng),
     /// Consumes as many bytes per choice as it needs; without bytes left, the first possibility is
     /// chosen.
     Read(VecDeque<u8>),
 }
 
-impl Dice {
+impl Choices {
     pub(super) fn seeded(seed: u64) -> Self {
-        Dice::Seeded(Rng::new(seed))
+        Choices::Seeded(Rng::new(seed))
     }
 
     pub(super) fn read(bytes: &[u8]) -> Self {
-        Dice::Read(bytes.iter().copied().collect())
+        Choices::Read(bytes.iter().copied().collect())
     }
 
     /// Whether all bytes are consumed.
     pub(super) fn is_spent(&self) -> bool {
-        matches!(self, Dice::Read(bytes) if bytes.is_empty())
+        matches!(self, Choices::Read(bytes) if bytes.is_empty())
     }
 
     /// A number below `bound`.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         match self {
-            Dice::Seeded(rng) => rng.below(bound),
-            Dice::Read(bytes) => {
+            Choices::Seeded(rng) => rng.below(bound),
+            Choices::Read(bytes) => {
                 // As few bytes as possible, so that every byte a fuzzer changes has an effect.
                 let needed = (64 - bound.saturating_sub(1).leading_zeros()).div_ceil(8);
                 number(bytes, needed as usize) % bound.max(1)
@@ -39,8 +39,8 @@ impl Dice {
 
     pub(super) fn next_u64(&mut self) -> u64 {
         match self {
-            Dice::Seeded(rng) => rng.next_u64(),
-            Dice::Read(bytes) => number(bytes, 8),
+            Choices::Seeded(rng) => rng.next_u64(),
+            Choices::Read(bytes) => number(bytes, 8),
         }
     }
 }

@@ -8,38 +8,35 @@ use serde::de::DeserializeOwned;
 use super::problem::HttpProblem;
 
 /// Largest request body, in bytes.
-pub(super) const MOST: usize = 256 << 10;
+pub(super) const MAX_BODY: usize = 256 << 10;
 
 /// A request body within the size limit.
-pub(super) struct Content(Bytes);
+pub(super) struct LimitedBody(Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for Content {
+impl<S: Send + Sync> FromRequest<S> for LimitedBody {
     type Rejection = HttpProblem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Content, HttpProblem> {
+    async fn from_request(request: Request, state: &S) -> Result<LimitedBody, HttpProblem> {
         let content = Bytes::from_request(request, state).await;
-        content.map(Content).map_err(|rejection| {
+        content.map(LimitedBody).map_err(|rejection| {
             if rejection.status() != StatusCode::PAYLOAD_TOO_LARGE {
                 return HttpProblem::new(rejection.status(), rejection.body_text());
             }
-            let text = format!("the body is longer than {} KiB", MOST >> 10);
-            HttpProblem::new(StatusCode::PAYLOAD_TOO_LARGE, text).or("send less")
+            let text = format!("the body exceeds {} KiB", MAX_BODY >> 10);
+            HttpProblem::new(StatusCode::PAYLOAD_TOO_LARGE, text).remedy("send a smaller body")
         })
     }
 }
 
-impl Content {
+impl LimitedBody {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Deserializes the body as JSON.
-    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, HttpProblem> {
+    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, HttpProblem> {
         serde_json::from_slice(&self.0).map_err(|cause| {
-            HttpProblem::new(
-                StatusCode::BAD_REQUEST,
-                format!("the body is not what is expected: {cause}"),
-            )
+            HttpProblem::new(StatusCode::BAD_REQUEST, format!("invalid body: {cause}"))
         })
     }
 }

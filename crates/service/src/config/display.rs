@@ -12,7 +12,7 @@ use super::section::SectionSpec;
 /// One value and its origin, for display.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Shown {
+pub struct DisplayValue {
     /// The dotted key, such as `admin.listen`.
     pub key: String,
     /// The value in TOML; `None` if unset. Secrets are masked.
@@ -23,7 +23,7 @@ pub struct Shown {
     pub restart: bool,
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for DisplayValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.value {
             Some(value) => write!(f, "{} = {value}", self.key),
@@ -32,7 +32,7 @@ impl fmt::Display for Shown {
     }
 }
 
-impl Serialize for Shown {
+impl Serialize for DisplayValue {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
         let mut out = serializer.serialize_struct("Shown", 3)?;
@@ -44,7 +44,7 @@ impl Serialize for Shown {
 }
 
 /// The values of a section; tables and lists of tables are flattened to their leaves.
-pub(super) fn flatten(spec: &SectionSpec, values: &toml::Table, node: &Node) -> Vec<Shown> {
+pub(super) fn flatten(spec: &SectionSpec, values: &toml::Table, node: &Node) -> Vec<DisplayValue> {
     let mut out = Vec::new();
     for key in spec.keys {
         let start = out.len();
@@ -65,7 +65,7 @@ fn leaves(
     path: &mut Path,
     value: &toml::Value,
     node: &Node,
-    out: &mut Vec<Shown>,
+    out: &mut Vec<DisplayValue>,
 ) {
     let children: Vec<(String, &toml::Value)> = match value {
         toml::Value::Table(table) => table.iter().map(|(k, v)| (k.clone(), v)).collect(),
@@ -85,8 +85,13 @@ fn leaves(
     }
 }
 
-fn shown(spec: &SectionSpec, path: &[String], value: Option<toml::Value>, node: &Node) -> Shown {
-    Shown {
+fn shown(
+    spec: &SectionSpec,
+    path: &[String],
+    value: Option<toml::Value>,
+    node: &Node,
+) -> DisplayValue {
+    DisplayValue {
         key: dotted(spec.name, path),
         value,
         origin: origin(path, node),

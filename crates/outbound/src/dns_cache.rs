@@ -12,32 +12,32 @@ use hyper_util::client::legacy::connect::dns::Name;
 use tower::Service;
 
 /// Time for which an entry is used. The system resolver does not report the TTL.
-const FRESH: Duration = Duration::from_secs(60);
+const TTL: Duration = Duration::from_secs(60);
 /// Maximum cached names; when full, expired entries are evicted.
-const MOST: usize = 4096;
+const MAX_ENTRIES: usize = 4096;
 
 /// A cache of host addresses. Clones share it.
 ///
 /// ```
-/// # use headworks_service::outbound::Names;
+/// # use headworks_outbound::Names;
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let found = Names::default().look_up("127.0.0.1", 80).await.unwrap();
 /// assert_eq!(found, ["127.0.0.1:80".parse().unwrap()]);
 /// # });
 /// ```
 #[derive(Clone, Default)]
-pub struct Names(Arc<Mutex<HashMap<String, LookedUp>>>);
+pub struct DnsCache(Arc<Mutex<HashMap<String, CacheEntry>>>);
 
 /// Time of the lookup and the addresses found.
-type LookedUp = (Instant, Vec<SocketAddr>);
+type CacheEntry = (Instant, Vec<SocketAddr>);
 
-impl Names {
+impl DnsCache {
     /// Returns the addresses of a host, with `port`. If the lookup fails for another reason than
     /// that the name does not exist, expired addresses are used.
     ///
     /// # Errors
     /// The error of the system resolver.
-    pub async fn look_up(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    pub async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let with_port = |addresses: &[SocketAddr]| {
             let with_port = |address: &SocketAddr| SocketAddr::new(address.ip(), port);
@@ -45,17 +45,17 @@ impl Names {
         };
         let known = self.lock().get(host).cloned();
         if let Some((at, addresses)) = &known
-            && at.elapsed() < FRESH
+            && at.elapsed() < TTL
         {
             return Ok(with_port(addresses));
         }
         let found = tokio::net::lookup_host((host, 0)).await;
         match found.map(Iterator::collect::<Vec<_>>) {
             Ok(addresses) => {
-                self.remember(host, addresses.clone());
+                self.insert(host, addresses.clone());
                 Ok(with_port(&addresses))
             }
-            Err(error) if is_unknown(&error) => {
+            Err(error) if is_host_not_found(&error) => {
                 self.lock().remove(host);
                 Err(error)
             }
@@ -64,17 +64,17 @@ impl Names {
         }
     }
 
-    fn remember(&self, host: &str, addresses: Vec<SocketAddr>) {
+    fn insert(&self, host: &str, addresses: Vec<SocketAddr>) {
         let mut names = self.lock();
-        if names.len() >= MOST {
-            names.retain(|_, (at, _)| at.elapsed() < FRESH);
+        if names.len() >= MAX_ENTRIES {
+            names.retain(|_, (at, _)| at.elapsed() < TTL);
         }
-        if names.len() < MOST {
+        if names.len() < MAX_ENTRIES {
             names.insert(host.to_owned(), (Instant::now(), addresses));
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, LookedUp>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, CacheEntry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -82,7 +82,7 @@ impl Names {
 /// Whether the error says that the host does not exist, as opposed to a failure of the resolver.
 /// The system distinguishes the two only in the message.
 #[must_use]
-pub fn is_unknown(error: &io::Error) -> bool {
+pub fn is_host_not_found(error: &io::Error) -> bool {
     let text = error.to_string();
     [
         "Name or service not known",
@@ -95,7 +95,7 @@ pub fn is_unknown(error: &io::Error) -> bool {
 }
 
 /// Resolver for the HTTP client, which sets the port itself.
-impl Service<Name> for Names {
+impl Service<Name> for DnsCache {
     type Response = std::vec::IntoIter<SocketAddr>;
     type Error = io::Error;
     type Future = BoxFuture<'static, io::Result<Self::Response>>;
@@ -106,7 +106,7 @@ impl Service<Name> for Names {
 
     fn call(&mut self, name: Name) -> Self::Future {
         let names = self.clone();
-        Box::pin(async move { Ok(names.look_up(name.as_str(), 0).await?.into_iter()) })
+        Box::pin(async move { Ok(names.resolve(name.as_str(), 0).await?.into_iter()) })
     }
 }
 
@@ -116,13 +116,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_is_looked_up_once() {
-        let names = Names::default();
-        let first = names.look_up("localhost", 1).await.unwrap();
+        let names = DnsCache::default();
+        let first = names.resolve("localhost", 1).await.unwrap();
         assert!(!first.is_empty() && first.iter().all(|at| at.ip().is_loopback()));
         // The cached addresses are returned.
         let elsewhere = "192.0.2.1:0".parse().unwrap();
         names.lock().get_mut("localhost").unwrap().1 = vec![elsewhere];
-        let again = names.clone().look_up("localhost", 2).await.unwrap();
+        let again = names.clone().resolve("localhost", 2).await.unwrap();
         assert_eq!(again, ["192.0.2.1:2".parse().unwrap()]);
     }
 }

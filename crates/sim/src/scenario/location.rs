@@ -1,20 +1,20 @@
 //! Maps keys to places in a file and back.
 
-use crate::error::{Place, SimError};
+use crate::error::{FileLocation, SimError};
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// An invalid key, found while the scenario is built, before its place is known.
 #[derive(Debug)]
-pub(super) struct Wrong {
+pub(super) struct InvalidKey {
     pub(super) key: String,
     pub(super) problem: String,
 }
 
-impl Wrong {
+impl InvalidKey {
     pub(super) fn new(key: impl Into<String>, problem: impl Into<String>) -> Self {
-        Wrong {
+        InvalidKey {
             key: key.into(),
             problem: problem.into(),
         }
@@ -22,7 +22,7 @@ impl Wrong {
 
     /// The same error, below another key.
     pub(super) fn below(self, outer: &str) -> Self {
-        Wrong {
+        InvalidKey {
             key: format!("{outer}.{}", self.key),
             ..self
         }
@@ -41,10 +41,10 @@ impl Wrong {
     }
 }
 
-pub(super) fn place(file: &str, text: &str, offset: usize) -> Place {
+pub(super) fn place(file: &str, text: &str, offset: usize) -> FileLocation {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.rfind('\n').map_or(0, |at| at + 1);
-    Place {
+    FileLocation {
         file: file.to_owned(),
         line: before.matches('\n').count() as u64 + 1,
         column: before[line..].chars().count() as u64 + 1,

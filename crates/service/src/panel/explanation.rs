@@ -37,7 +37,7 @@ pub struct Change {
 
 /// The predicted effect of changed settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct WhatIf {
+pub struct Prediction {
     /// The answer in a sentence.
     pub summary: String,
     /// Figures before and after.

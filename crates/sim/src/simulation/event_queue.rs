@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 
 /// A scheduled event. The numbers are indices into tables of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Happening {
+pub(super) enum SimEvent {
     /// The next request of a load, and its number.
     Arrival(u32, u64),
     /// The next line of the trace.
@@ -14,17 +14,17 @@ pub(super) enum Happening {
     /// A client returns after a refusal.
     Return(u32),
     /// A target responds.
-    Answer(u32),
+    Response(u32),
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Agenda {
-    heap: BinaryHeap<Reverse<(Time, u64, Happening)>>,
+pub(super) struct EventQueue {
+    heap: BinaryHeap<Reverse<(Time, u64, SimEvent)>>,
     set: u64,
 }
 
-impl Agenda {
-    pub(super) fn set(&mut self, at: Time, what: Happening) {
+impl EventQueue {
+    pub(super) fn push(&mut self, at: Time, what: SimEvent) {
         self.set += 1;
         self.heap.push(Reverse((at, self.set, what)));
     }
@@ -38,7 +38,7 @@ impl Agenda {
     }
 
     /// Removes and returns the next event that is due at `now`.
-    pub(super) fn take(&mut self, now: Time) -> Option<Happening> {
+    pub(super) fn pop_due(&mut self, now: Time) -> Option<SimEvent> {
         if self.next_at()? > now {
             return None;
         }

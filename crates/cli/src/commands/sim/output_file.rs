@@ -9,14 +9,14 @@ use anyhow::{Context, Result};
 use crate::report::UsageError;
 
 /// A writable output file. On drop, a newly created file is removed if nothing was written.
-pub(super) struct Page {
+pub(super) struct OutputFile {
     path: PathBuf,
     file: File,
     made: bool,
 }
 
-impl Page {
-    pub(super) fn open(path: &Path) -> Result<Page> {
+impl OutputFile {
+    pub(super) fn open(path: &Path) -> Result<OutputFile> {
         let made = !path.exists();
         // Opened for appending: existing content stays until the new page is complete.
         let file = OpenOptions::new().append(true).create(true).open(path);
@@ -27,7 +27,7 @@ impl Page {
             ))
         })?;
         let path = path.to_path_buf();
-        Ok(Page { path, file, made })
+        Ok(OutputFile { path, file, made })
     }
 
     pub(super) fn write(mut self, text: &str) -> Result<()> {
@@ -40,7 +40,7 @@ impl Page {
     }
 }
 
-impl Drop for Page {
+impl Drop for OutputFile {
     fn drop(&mut self) {
         if self.made {
             let _ = std::fs::remove_file(&self.path);

@@ -1,13 +1,13 @@
 //! Invariants that hold after every call.
 
-use super::books::{Books, Place, Record};
-use super::{Number, Violation};
+use super::model::{JobRecord, JobState, Model};
+use super::{JobNumber, Violation};
 use headworks_core::{Cancelled, OnSuspend, Ticket, Time};
 
-impl Books {
+impl Model {
     /// A delayed job joined the queue only if there was a place for it.
     fn due_within_the_bound(&self) -> Result<(), Violation> {
-        let sent_back = |record: &Record| record.sent_elsewhere && record.moved == self.calls;
+        let sent_back = |record: &JobRecord| record.sent_elsewhere && record.moved == self.calls;
         if self.reloaded_in == self.calls || self.jobs.values().any(sent_back) {
             // The bound of the time before the reload applied. A job that was sent elsewhere keeps
             // its place, even if another has taken it.
@@ -29,7 +29,7 @@ impl Books {
     pub(super) fn nothing_overdue(&self) -> Result<(), Violation> {
         self.due_within_the_bound()?;
         let late = self.jobs.iter().find(|(_, record)| {
-            record.place != Place::Running
+            record.place != JobState::Running
                 && record.moved < self.calls
                 && record.expire_at.is_some_and(|at| at <= self.now)
         });
@@ -56,16 +56,16 @@ impl Books {
         delayed: u64,
         running: u64,
     ) -> Result<(), Violation> {
-        let count = |place: Place| {
+        let count = |place: JobState| {
             self.jobs
                 .values()
                 .filter(|record| record.place == place)
                 .count() as u64
         };
         let known = (
-            count(Place::Waiting),
-            count(Place::Delayed),
-            count(Place::Running),
+            count(JobState::Waiting),
+            count(JobState::Delayed),
+            count(JobState::Running),
         );
         self.require(known == (waiting, delayed, running), || {
             format!(
@@ -78,16 +78,16 @@ impl Books {
     pub(super) fn cancelled(
         &mut self,
         ticket: Ticket,
-        answer: &Cancelled<Number>,
+        answer: &Cancelled<JobNumber>,
     ) -> Result<(), Violation> {
-        self.due(self.now);
+        self.process_due(self.now);
         let place = self.place(ticket);
         let right = match answer {
             Cancelled::Removed(job) => {
-                matches!(place, Some(Place::Waiting | Place::Delayed))
+                matches!(place, Some(JobState::Waiting | JobState::Delayed))
                     && self.number(ticket) == Some(job.payload)
             }
-            Cancelled::Running => place == Some(Place::Running),
+            Cancelled::Running => place == Some(JobState::Running),
             Cancelled::Ended => place.is_none(),
         };
         self.require(right, || {
@@ -104,7 +104,7 @@ impl Books {
         let kept = self
             .jobs
             .iter()
-            .find(|(_, record)| record.place != Place::Running);
+            .find(|(_, record)| record.place != JobState::Running);
         self.require(kept.is_none(), || format!("{kept:?} was kept by a drain"))
     }
 }

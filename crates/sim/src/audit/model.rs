@@ -1,7 +1,7 @@
 //! The auditor's model of every job, gate and target, derived from calls and results only.
 
 use super::meter::Meter;
-use super::{Coverage, Number, Violation};
+use super::{Coverage, JobNumber, Violation};
 use headworks_core::{
     Bound, Class, Config, Cost, Flow, Job, Key, OnSuspend, TargetId, TargetSet, TargetState,
     Ticket, Time,
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// The state of a live job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum JobState {
     Delayed,
     Waiting,
     Running,
@@ -18,9 +18,9 @@ pub(super) enum Place {
 
 /// The model of a live job.
 #[derive(Clone, Debug)]
-pub(super) struct Record {
+pub(super) struct JobRecord {
     pub(super) ticket: Ticket,
-    pub(super) place: Place,
+    pub(super) place: JobState,
     pub(super) class: Class,
     pub(super) flow: Flow,
     pub(super) cost: Cost,
@@ -51,21 +51,21 @@ pub(super) struct Record {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct TargetBook {
+pub(super) struct TargetModel {
     pub(super) state: TargetState,
     pub(super) meter: Meter,
     pub(super) probe: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct Books {
+pub(super) struct Model {
     pub(super) config: Config,
     pub(super) now: Time,
     pub(super) calls: u64,
-    pub(super) jobs: BTreeMap<Number, Record>,
+    pub(super) jobs: BTreeMap<JobNumber, JobRecord>,
     pub(super) gate: Meter,
     pub(super) flows: BTreeMap<Flow, Meter>,
-    pub(super) targets: Vec<TargetBook>,
+    pub(super) targets: Vec<TargetModel>,
     pub(super) sets: BTreeMap<TargetSet, Vec<u32>>,
     pub(super) paused: bool,
     pub(super) draining: bool,
@@ -75,12 +75,12 @@ pub(super) struct Books {
     pub(super) coverage: Coverage,
     pub(super) admitted: u64,
     pub(super) ended: BTreeMap<&'static str, u64>,
-    pub(super) just_ended: Vec<(Number, &'static str)>,
+    pub(super) just_ended: Vec<(JobNumber, &'static str)>,
 }
 
-impl Books {
+impl Model {
     pub(super) fn new(config: Config, now: Time) -> Self {
-        let targets = config.targets.iter().map(|target| TargetBook {
+        let targets = config.targets.iter().map(|target| TargetModel {
             state: if target.enabled {
                 TargetState::Active
             } else {
@@ -91,7 +91,7 @@ impl Books {
             meter: Meter::new(target.limits, now),
             probe: false,
         });
-        Books {
+        Model {
             targets: targets.collect(),
             gate: Meter::new(config.limits, now),
             config,
@@ -182,27 +182,27 @@ impl Books {
         )
     }
 
-    pub(super) fn waiting(&self) -> impl Iterator<Item = (&Number, &Record)> {
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (&JobNumber, &JobRecord)> {
         self.jobs
             .iter()
-            .filter(|(_, record)| record.place == Place::Waiting)
+            .filter(|(_, record)| record.place == JobState::Waiting)
     }
 
     /// The jobs that hold places of the bound that applies to a class.
-    pub(super) fn held(&self, class: Class) -> impl Iterator<Item = (&Number, &Record)> {
+    pub(super) fn held(&self, class: Class) -> impl Iterator<Item = (&JobNumber, &JobRecord)> {
         let shared = matches!(self.config.bound, Bound::Shared(_));
         self.waiting()
             .filter(move |(_, record)| shared || record.class == class)
     }
 
-    pub(super) fn number(&self, ticket: Ticket) -> Option<Number> {
+    pub(super) fn number(&self, ticket: Ticket) -> Option<JobNumber> {
         self.jobs
             .iter()
             .find(|(_, record)| record.ticket == ticket)
             .map(|(number, _)| *number)
     }
 
-    pub(super) fn place(&self, ticket: Ticket) -> Option<Place> {
+    pub(super) fn place(&self, ticket: Ticket) -> Option<JobState> {
         self.number(ticket).map(|number| self.jobs[&number].place)
     }
 
@@ -221,7 +221,7 @@ impl Books {
         targets.iter().map(at).min().filter(|at| *at > Time::ZERO)
     }
 
-    pub(super) fn enter(&mut self, ticket: Ticket, job: &Job<Number>) {
+    pub(super) fn enter(&mut self, ticket: Ticket, job: &Job<JobNumber>) {
         let allowed = self.fitting(job.targets, job.cost);
         let mut due = job.start_at.filter(|at| *at > self.now);
         let mut suspended = false;
@@ -234,12 +234,12 @@ impl Books {
         self.admitted += 1;
         self.jobs.insert(
             job.payload,
-            Record {
+            JobRecord {
                 ticket,
                 place: if due.is_some() {
-                    Place::Delayed
+                    JobState::Delayed
                 } else {
-                    Place::Waiting
+                    JobState::Waiting
                 },
                 class: job.class,
                 flow: job.flow,

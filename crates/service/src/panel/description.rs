@@ -7,7 +7,7 @@ use super::{Action, Panel, Panels, Parameter, Snapshot};
 
 /// The state of an application, its actions and its questions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Described {
+pub struct PanelDescription {
     /// The name of the application in URLs.
     pub name: String,
     /// The current state.
@@ -26,14 +26,14 @@ pub struct Described {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PanelList {
     /// The panels, in the order in which the applications started.
-    pub panels: Vec<Described>,
+    pub panels: Vec<PanelDescription>,
 }
 
-impl Described {
+impl PanelDescription {
     /// Describes `panel` in its current state.
     #[must_use]
-    pub fn of(panel: &dyn Panel) -> Described {
-        Described {
+    pub fn of(panel: &dyn Panel) -> PanelDescription {
+        PanelDescription {
             name: panel.name().to_owned(),
             snapshot: panel.snapshot(),
             actions: panel.actions(),
@@ -47,7 +47,9 @@ impl PanelList {
     /// Describes all of `panels` in their current state.
     #[must_use]
     pub fn of(panels: &Panels) -> PanelList {
-        let panels = panels.iter().map(|panel| Described::of(panel.as_ref()));
+        let panels = panels
+            .iter()
+            .map(|panel| PanelDescription::of(panel.as_ref()));
         PanelList {
             panels: panels.collect(),
         }

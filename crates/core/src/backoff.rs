@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The plain delay of attempt *n* is `base × factor^(n−1)`. The delay handed out lies within
 /// `jitter` percent of it, on either side. The plain delay is capped at `max ÷ (1 + jitter)`, so
 /// that `max` is never exceeded and yet the delays at the cap are as spread as all others: callers
-/// that were turned away together do not come back together.
+/// that were rejected together do not return together.
 ///
 /// ```
 /// use headworks_core::Backoff;

@@ -106,9 +106,9 @@ impl Policy {
 /// How many jobs may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bound {
-    /// So many in each class.
+    /// This many in each class.
     PerClass(usize),
-    /// So many in all classes together.
+    /// This many in all classes together.
     Shared(usize),
 }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 ///
 /// ```
 /// # use headworks_core::{Class, Cost, Flow, Job, Time};
-/// let job = Job::new("translate page 7").class(Class(3)).flow(Flow(42)).cost(Cost(1200)).expire_at(Time::from_secs(30));
+/// let job = Job::new("translate page 7").class(Class(3)).flow(Flow(42));
+/// let job = job.cost(Cost(1200)).expire_at(Time::from_secs(30));
 /// assert_eq!(job.cost, Cost(1200));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use headworks_core::{
 };
 use std::collections::BTreeSet;
 
-/// So many that idle ones are forgotten, more than once.
+/// Enough that idle ones are forgotten, more than once.
 const MANY: u64 = 20_000;
 
 fn two_targets() -> Core<(u64, u32)> {

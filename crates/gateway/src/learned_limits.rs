@@ -32,8 +32,8 @@ struct Rates {
 impl LearnedLimits {
     /// Updates the rates of an upstream from one response. Returns whether a rate changed.
     ///
-    /// A rate changes at most once per `UPDATE_INTERVAL`: the responses to a burst of requests all report the
-    /// same overload, which must count once.
+    /// A rate changes at most once per `UPDATE_INTERVAL`: the responses to a burst of requests all
+    /// report the same overload, which must count once.
     pub(crate) fn update(
         &mut self,
         target: TargetId,

@@ -11,7 +11,8 @@ use std::time::Duration;
 /// use std::time::Duration;
 ///
 /// let done = Report::done();
-/// let busy = Report::retry_in(Duration::from_secs(30)).target(Health::Overloaded(Duration::from_secs(30)));
+/// let pause = Duration::from_secs(30);
+/// let busy = Report::retry_in(pause).target(Health::Overloaded(pause));
 /// # let _ = (done, busy);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

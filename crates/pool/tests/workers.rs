@@ -230,7 +230,7 @@ async fn workers_grow_by_one_per_second_and_shrink_again() {
     }
     assert!(
         seen.windows(2).all(|pair| pair[1] - pair[0] <= 1),
-        "one a second: {seen:?}"
+        "one per second: {seen:?}"
     );
     assert_eq!(seen.last(), Some(&4), "{seen:?}");
     gate.add_permits(1000);

@@ -32,7 +32,7 @@ pub fn drop_privileges(config: &ProcessConfig) -> Result<(), Error> {
         user: user.to_owned(),
         cause,
     };
-    let someone = look_up_identity(user).map_err(refused)?;
+    let someone = find_identity(user).map_err(refused)?;
     someone.assume().map_err(refused)?;
     tracing::info!(user, "root privileges dropped");
     Ok(())
@@ -44,7 +44,7 @@ struct Identity {
     group: Gid,
 }
 
-fn look_up_identity(text: &str) -> Result<Identity, String> {
+fn find_identity(text: &str) -> Result<Identity, String> {
     let (name, group) = match text.split_once(':') {
         Some((name, group)) => (name, Some(group)),
         None => (text, None),
@@ -89,12 +89,12 @@ mod tests {
 
     #[test]
     fn users_and_groups_are_found_by_name() {
-        let root = look_up_identity("root").unwrap();
+        let root = find_identity("root").unwrap();
         assert!(root.user.is_root() && root.group.as_raw() == 0);
-        let mixed = look_up_identity("nobody:root").unwrap();
+        let mixed = find_identity("nobody:root").unwrap();
         assert!(!mixed.user.is_root() && mixed.group.as_raw() == 0);
-        let wrong = look_up_identity("nobody-has-this-name").err().unwrap();
+        let wrong = find_identity("nobody-has-this-name").err().unwrap();
         assert_eq!(wrong, "no such user `nobody-has-this-name`");
-        assert!(look_up_identity("root:no-such-group").is_err());
+        assert!(find_identity("root:no-such-group").is_err());
     }
 }

@@ -52,7 +52,7 @@ fn a_trace_is_replayed_under_the_default_or_a_scenario() {
     );
     assert!(
         report["seconds"].as_f64().expect("a number") > 20.0,
-        "100 requests a second"
+        "100 requests per second"
     );
 
     let tight = Scenario::from_text(

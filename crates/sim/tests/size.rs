@@ -2,14 +2,14 @@
 
 use headworks_sim::{Scenario, Trial, run};
 
-fn told(text: &str) -> String {
+fn problem(text: &str) -> String {
     let scenario = Scenario::from_text("size.toml", text).unwrap_or_else(|error| panic!("{error}"));
     run(&scenario, 1).expect_err("it is too large").to_string()
 }
 
 #[test]
 fn loads_that_cannot_be_handed_in_are_refused_before_the_run() {
-    let fast = told(
+    let fast = problem(
         "duration = \"60s\"
         [[loads]]
         name = \"slow\"
@@ -23,7 +23,7 @@ fn loads_that_cannot_be_handed_in_are_refused_before_the_run() {
         "about 6.0e10 jobs would be submitted, most of them by the load `fast`, but a run is limited to 200000000 steps; \
          lower its rate, shorten `duration`, or allow more with `max_steps`"
     );
-    let wide = told(
+    let wide = problem(
         "duration = \"60s\"
         [[targets]]
         name = \"t\"
@@ -49,7 +49,7 @@ const BUSY: &str = "
 
 #[test]
 fn a_run_that_comes_to_no_end_is_stopped() {
-    let told = told(BUSY);
+    let told = problem(BUSY);
     assert!(
         told.starts_with("stopped after 50001 steps, with 1.2 ms simulated; give targets"),
         "{told}"

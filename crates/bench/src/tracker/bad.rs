@@ -115,8 +115,8 @@ fn response_times(process: &Process, seconds: u64) -> Vec<f64> {
 }
 
 /// Accounts for announces without a response. When this machine stalls, the sender catches up in a
-/// burst, and the kernel drops what does not fit into a socket's buffer: those are no responses that
-/// the tracker lost. Any other is.
+/// burst, and the kernel drops what does not fit into a socket's buffer: those are no responses
+/// that the tracker lost. Any other is.
 fn check_missing(missing: usize, tracker: SocketAddr, socket: &UdpSocket) {
     if missing == 0 {
         return;

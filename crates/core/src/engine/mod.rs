@@ -60,7 +60,8 @@ use timers::Timer;
 ///
 /// let lease = core.next(Time::from_millis(1)).expect("nothing is limited");
 /// assert_eq!(lease.payload, "chat");
-/// assert_eq!(core.finish(Time::from_millis(2), lease, Outcome::DONE, Verdict::Fine), Settled::Done("chat"));
+/// let settled = core.finish(Time::from_millis(2), lease, Outcome::DONE, Verdict::Fine);
+/// assert_eq!(settled, Settled::Done("chat"));
 /// # Ok::<(), headworks_core::ConfigError>(())
 /// ```
 #[derive(Debug)]

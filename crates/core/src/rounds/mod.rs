@@ -31,7 +31,12 @@
 //! }
 //!
 //! /// Lists everything this side may list now, then enters the next round if it has leave.
-//! fn walk(side: Side, rounds: &mut Rounds<u64>, coordinator: &mut Coordinator, seen: &mut Vec<u64>) {
+//! fn walk(
+//!     side: Side,
+//!     rounds: &mut Rounds<u64>,
+//!     coordinator: &mut Coordinator,
+//!     seen: &mut Vec<u64>,
+//! ) {
 //!     let now = Time::ZERO;
 //!     while let Some(lease) = rounds.next(now) {
 //!         seen.push(lease.node);

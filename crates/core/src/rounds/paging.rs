@@ -17,7 +17,7 @@ pub struct Want {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Loaded {
-    /// So many were taken; what is left in the iterator is asked for again later.
+    /// This many were taken; what is left in the iterator is asked for again later.
     Taken(usize),
     /// The round is not the current one; none was taken.
     Stale,

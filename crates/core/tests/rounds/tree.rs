@@ -51,8 +51,8 @@ impl Tree {
         }
     }
 
-    /// A tree of that many nodes in which `thin` of ten are children of the node before them: with 10
-    /// a chain, with 0 broad and shallow. Parents come before their children.
+    /// A tree of that many nodes in which `thin` of ten are children of the node before them: with
+    /// 10 a chain, with 0 broad and shallow. Parents come before their children.
     pub(crate) fn deep(dice: &mut Dice, nodes: u64, thin: u64) -> Tree {
         let mut tree = Tree {
             children: vec![vec![]],

@@ -21,7 +21,7 @@ pub struct Problem {
     pub status: StatusCode,
     /// Reason for programs: the value of `x-headworks-reason`.
     pub reason: &'static str,
-    /// What failed, on what, and what to do.
+    /// The error, its object, and the remedy.
     pub message: String,
     /// When to retry.
     pub retry_after: Option<Duration>,

@@ -28,8 +28,8 @@ fn runs<T: Copy + PartialEq>(folders: &[(i64, T)]) -> impl Iterator<Item = (i64,
         .map(|chunk| (chunk[0].0, chunk[chunk.len() - 1].0, chunk[0].1))
 }
 
-/// The recorded result for a destination folder: its state, and whether its plain files are those of
-/// the source.
+/// The recorded result for a destination folder: its state, and whether its plain files are those
+/// of the source.
 pub(super) type FolderOutcome = (DstState, bool);
 
 /// Records destination folders in their turn. A folder that was thought missing may have been made

@@ -112,8 +112,8 @@ impl Swarm {
     }
 
     /// Inserts or refreshes a peer that a forwarder reported, unless it is a local peer. Returns
-    /// whether it is new. At `limit` cached peers a new one replaces the one with the oldest report,
-    /// so that a torrent does not keep the peers of its first hour for ever.
+    /// whether it is new. At `limit` cached peers a new one replaces the one with the oldest
+    /// report, so that a torrent does not keep the peers of its first hour for ever.
     pub(crate) fn upsert_cached(
         &mut self,
         now: Seconds,

@@ -118,14 +118,14 @@ fn dispatch(command: &MigrateCommand) -> Result<Exit> {
                     .collect(),
             ];
             for request in requests.concat() {
-                tell(&state.state, &request)?;
+                submit_request(&state.state, &request)?;
             }
             show::review(&StateReader::open(&state.state)?, *json, *csv)
         }
         Command::Status { state, json } => show::status(&StateReader::open(&state.state)?, *json),
-        Command::Pause(state) => tell(&state.state, &Request::Pause),
-        Command::Resume(state) => tell(&state.state, &Request::Resume),
-        Command::Retry(state) => tell(&state.state, &Request::Retry),
+        Command::Pause(state) => submit_request(&state.state, &Request::Pause),
+        Command::Resume(state) => submit_request(&state.state, &Request::Resume),
+        Command::Retry(state) => submit_request(&state.state, &Request::Retry),
         Command::Report {
             state,
             json,
@@ -137,7 +137,7 @@ fn dispatch(command: &MigrateCommand) -> Result<Exit> {
     }
 }
 
-fn tell(state: &Path, request: &Request) -> Result<Exit> {
+fn submit_request(state: &Path, request: &Request) -> Result<Exit> {
     match send_request(state, request)? {
         None => note("done"),
         Some(holder) => note(&format!("handed to the runner: {holder}")),

@@ -50,7 +50,7 @@ impl ListingProbes {
     }
 }
 
-/// Requests a folder in both ways. Returns its plain page, and whether the prefix listing is
+/// Lists a folder in both ways. Returns its plain page, and whether the prefix listing is
 /// cheaper.
 async fn probe(folder: &RemoteFolder, reserve: Option<Reservation>) -> Result<(ListPage, bool)> {
     let Some(mut reserve) = reserve else {

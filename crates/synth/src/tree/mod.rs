@@ -5,8 +5,8 @@
 //! demand, in any order and any number of times, and a walk needs memory only for its depth.
 //!
 //! A tree has two sides. The destination is the source with a known part missing, different or
-//! extra, decided per node. [`Tree::difference`] tells which, so that the expected result of a comparison
-//! can be computed independently.
+//! extra, decided per node. [`Tree::difference`] returns the kind, so that the expected result of a
+//! comparison can be computed independently.
 
 mod children;
 mod content;

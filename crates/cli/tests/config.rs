@@ -180,7 +180,7 @@ fn endless_files_are_rejected() {
     for (path, words) in [
         (pipe, "not a regular file"),
         ("/dev/zero", "not a regular file"),
-        (".", "a folder"),
+        (".", "a directory"),
     ] {
         let ended = folder.run(&["config", "check", path]);
         assert_eq!(ended.code, Some(2), "{ended:?}");
@@ -220,7 +220,7 @@ fn values_that_cannot_work_are_refused_before_the_start() {
         ),
         (
             ["--outbound-connect-timeout", "0s"],
-            ["outbound.connect_timeout", "nothing connects in no time"],
+            ["outbound.connect_timeout", "must not be zero"],
         ),
     ] {
         let ended = folder.run(&["up", "--admin-listen", "127.0.0.1:0", args[0], args[1]]);
@@ -245,7 +245,7 @@ fn a_variable_that_is_not_unicode_is_named() {
         assert_eq!(ended.code, Some(2), "{ended:?}");
         assert!(
             ended.stderr.contains(&format!(
-                "env {name}: the value is not valid Unicode; set it again"
+                "env {name}: the value is not valid Unicode; set it to"
             )),
             "{ended:?}"
         );
@@ -261,15 +261,15 @@ fn invalid_rates_and_ports_are_rejected_everywhere() {
     for (rate, text) in [
         (
             "[[gateway.tenant]]\nname = 'a'\nmax_rps = inf\n",
-            "a rate is",
+            "a rate must be",
         ),
         (
             "[[gateway.tenant]]\nname = 'a'\nmax_tokens_per_sec = -5.0\n",
-            "a rate is",
+            "a rate must be",
         ),
         (
             "[[gateway.rule]]\nname = 'r'\nfrom = '08:00'\nto = '09:00'\nmax_rps = nan\n",
-            "a rate is",
+            "a rate must be",
         ),
         (
             "[tracker]\nrate_limit_initial_per_sec = inf\n",

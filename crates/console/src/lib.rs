@@ -39,7 +39,7 @@ impl Console {
     /// let admin = Console::mount(Admin::new(&AdminConfig::default()), &shutdown);
     /// assert_eq!(shutdown.running(), ["console"]);
     /// # drop(admin);
-    /// # assert!(shutdown.drain(Duration::from_secs(5)).await.left.is_empty());
+    /// # assert!(shutdown.drain(Duration::from_secs(5)).await.unfinished.is_empty());
     /// # });
     /// ```
     #[must_use]

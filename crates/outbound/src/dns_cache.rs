@@ -19,9 +19,9 @@ const MAX_ENTRIES: usize = 4096;
 /// A cache of host addresses. Clones share it.
 ///
 /// ```
-/// # use headworks_outbound::Names;
+/// # use headworks_outbound::DnsCache;
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let found = Names::default().look_up("127.0.0.1", 80).await.unwrap();
+/// let found = DnsCache::default().resolve("127.0.0.1", 80).await.unwrap();
 /// assert_eq!(found, ["127.0.0.1:80".parse().unwrap()]);
 /// # });
 /// ```

@@ -28,7 +28,7 @@ use std::path::Path;
 /// use headworks_sim::{Scenario, run};
 /// use std::time::Duration;
 ///
-/// let scenario = Scenario::shipped("ten-classes-wfq").unwrap().shortened(Duration::from_secs(5));
+/// let scenario = Scenario::shipped("ten-classes-wfq").unwrap().with_max_duration(Duration::from_secs(5));
 /// let report = run(&scenario, 7)?;
 /// assert!(report.to_text().contains("P9"));
 /// assert_eq!(report.to_json(), run(&scenario, 7)?.to_json());

@@ -77,8 +77,8 @@ fn parse_size(text: &str) -> Option<u64> {
 ///
 /// ```
 /// use std::time::Duration;
-/// assert_eq!(headworks_service::config::show_duration(Duration::from_secs(300)), "5m");
-/// assert_eq!(headworks_service::config::show_duration(Duration::from_millis(1500)), "1500ms");
+/// assert_eq!(headworks_service::config::format_duration(Duration::from_secs(300)), "5m");
+/// assert_eq!(headworks_service::config::format_duration(Duration::from_millis(1500)), "1500ms");
 /// ```
 #[must_use]
 pub fn format_duration(duration: Duration) -> String {
@@ -88,7 +88,7 @@ pub fn format_duration(duration: Duration) -> String {
 /// Formats the size in the largest unit that represents it exactly: `64MiB`, `1500B`.
 ///
 /// ```
-/// assert_eq!(headworks_service::config::show_size(64 << 20), "64MiB");
+/// assert_eq!(headworks_service::config::format_size(64 << 20), "64MiB");
 /// ```
 #[must_use]
 pub fn format_size(bytes: u64) -> String {

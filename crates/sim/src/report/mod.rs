@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// use headworks_sim::{Scenario, run};
 /// use std::time::Duration;
 ///
-/// let scenario = Scenario::shipped("rounds").unwrap().shortened(Duration::from_secs(60));
+/// let scenario = Scenario::shipped("rounds").unwrap().with_max_duration(Duration::from_secs(60));
 /// let page = run(&scenario, 1)?.to_html();
 /// assert!(page.starts_with("<!doctype html>") && !page.contains("http://"));
 /// # Ok::<(), headworks_sim::SimError>(())

@@ -126,12 +126,12 @@ impl Swarm {
             return false;
         }
         let record = self.record_mut();
-        if record.len() >= limit && !record.has_cached(address) {
-            if let Some(evicted) = record.evict_oldest(now) {
-                self.count(by, |counts| {
-                    counts.remove(evicted.ip_number(), Role::Seeder)
-                });
-            }
+        if record.len() >= limit
+            && !record.has_cached(address)
+            && let Some(evicted) = record.evict_oldest(now)
+        {
+            let ip = evicted.ip_number();
+            self.count(by, |counts| counts.remove(ip, Role::Seeder));
         }
         let new = self
             .record_mut()

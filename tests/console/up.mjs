@@ -45,13 +45,13 @@ const checks = {
     const trial = page.locator("form").filter({ has: page.getByRole("button", { name: "Ask" }) });
     await trial.locator('input[name="weight_5"]').fill("99");
     await page.getByRole("button", { name: "Ask" }).click();
-    await page.getByText(/the last \d+ requests again/).waitFor();
+    await page.getByText(/replay of the last \d+ requests/).waitFor();
     const weight = async () => (await widget("gateway", "classes")).page.rows[5].cells[1];
     const before = await weight();
     await page.getByRole("button", { name: "Change settings …" }).click();
     await page.locator('dialog input[name="weight_5"]').fill("99");
     await page.keyboard.press("Enter");
-    await page.getByText("changed, until the next reload").waitFor();
+    await page.getByText("applied until the next reload or restart").waitFor();
     await until("the weight is in force", async () => (await weight()) === 99);
     await page.getByRole("button", { name: "Reset to the configuration file" }).click();
     await until("the weight is what it was", async () => (await weight()) === before);
@@ -93,7 +93,7 @@ const checks = {
 
   async "migrate: a synthetic migration is started, watched, paused and resumed"(page) {
     await page.getByRole("button", { name: /synthetic/i }).first().click();
-    await page.getByText("goes to").waitFor();
+    await page.getByText(/copying synth:.* to /).waitFor();
     await until("there are two jobs", async () => (await widget("migrate", "jobs")).page.rows.length === 2);
     await page.locator('[data-widget^="rounds"]').first().waitFor();
     await until("entries are found", async () => (await widget("migrate", "load")).lines.some((each) => each.value > 50));

@@ -1,6 +1,6 @@
-//! HTTP/1 as the gateway reads it, from clients and from upstreams.
+//! HTTP/1 as gateway and tracker read it.
 
-use headworks_gateway::wire::http1::{
+use headworks_h1::{
     BadChunk, Chunks, Length, ResponseFraming, head_end, read_request_head, take_response_head,
 };
 

@@ -14,7 +14,6 @@ mod error;
 mod faults;
 mod front;
 mod gateway;
-mod h1;
 mod history;
 mod keys;
 mod learned_limits;

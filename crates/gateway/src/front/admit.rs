@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use headworks_core::Class;
+use headworks_h1::{BodyError, timeout};
 use headworks_service::config::{format_duration, format_size};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use jiff::Timestamp;
 
-use super::timeout::timeout;
-use super::upload::{Upload, UploadError};
+use super::upload::Upload;
 use crate::active_config::ActiveConfig;
 use crate::keys::Principal;
 use crate::shared::Shared;
@@ -127,8 +127,8 @@ pub(crate) async fn body(active: &ActiveConfig, body: impl Upload) -> Result<Byt
     let (most, time) = (active.config.max_body, active.config.body_timeout);
     match timeout(time, body.read_all(most)).await {
         Ok(Ok(body)) => Ok(body),
-        Ok(Err(UploadError::TooLarge)) => Err(too_large(most)),
-        Ok(Err(UploadError::Broken(cause))) => {
+        Ok(Err(BodyError::TooLarge)) => Err(too_large(most)),
+        Ok(Err(BodyError::Broken(cause))) => {
             let message = format!("cannot read the body: {cause}");
             Err(Problem::new(
                 StatusCode::BAD_REQUEST,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use headworks_h1::{ServeOutcome, ServerConnection};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -17,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::route::{self, ServeContext};
 use super::serve_threads::ServeThreads;
+use super::service::GatewayService;
 use crate::error::Error;
-use crate::h1::server::{ServeOutcome, ServerConnection};
 use crate::shared::Shared;
 
 /// Interval of HTTP/2 keep-alive pings. An idle multiplexed connection is otherwise not known to be
@@ -122,7 +123,7 @@ impl AcceptedConnection {
             Ok(stream) => stream,
             Err(cause) => return tracing::warn!(%cause, "cannot serve a connection"),
         };
-        let connection = ServerConnection::new(stream, context.clone());
+        let connection = ServerConnection::new(stream, GatewayService(context.clone()));
         if let ServeOutcome::Http2(stream, start) = connection.serve(&stop).await {
             // Boxed: few connections need the space of an HTTP/2 server.
             Box::pin(serve_http2(stream, start, &http2, context, &stop)).await;

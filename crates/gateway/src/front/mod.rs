@@ -2,7 +2,7 @@
 //! of its response.
 //!
 //! - `listen` accepts connections and `serve_threads` serve them.
-//! - `h1::server` and `h1::io` implement HTTP/1 for clients; hyper serves HTTP/2.
+//! - `service` answers the HTTP/1 connections of [`headworks_h1`]; hyper serves HTTP/2.
 //! - `route` maps a request to its endpoint, and `admit` authenticates and checks it.
 //! - `request` queues the scheduled request until a permit is granted.
 //! - `attempt` finds an upstream that responds.
@@ -13,7 +13,7 @@
 
 mod admit;
 mod attempt;
-pub(crate) mod body;
+mod body;
 mod idle_timeout;
 mod in_flight;
 mod listen;
@@ -21,11 +21,11 @@ mod models;
 mod progress;
 mod relay;
 mod request;
-pub(crate) mod response_headers;
+mod response_headers;
 pub(crate) mod route;
 mod serve_threads;
-pub(crate) mod timeout;
-pub(crate) mod upload;
+mod service;
+mod upload;
 
 pub(crate) use idle_timeout::IdleTimeouts;
 pub(crate) use listen::{Listener, serve};

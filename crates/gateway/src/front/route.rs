@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use headworks_h1::Received;
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
@@ -16,10 +17,9 @@ use super::request::{DisconnectGuard, ScheduledRequest};
 use super::response_headers::ResponseHeaders;
 use super::upload::Upload;
 use crate::active_config::ActiveConfig;
-use crate::h1::client_pool::ClientPool;
 use crate::keys::Principal;
 use crate::shared::Shared;
-use crate::upstream::ForwardedRequest;
+use crate::upstream::{ClientPool, ForwardedRequest};
 use crate::wire::{Dialect, Endpoint, Problem, read_summary};
 
 /// Health check paths, under the names that are in common use. They need no key.
@@ -42,8 +42,8 @@ pub(crate) async fn handle(
     // queued request.
     let received = Box::pin(receive(&context, parts, body)).await;
     Ok(match received {
-        Ok(request) => request.serve().await,
-        Err(response) => *response,
+        Received::Request(request) => request.serve().await,
+        Received::Response(response) => *response,
     })
 }
 
@@ -53,7 +53,7 @@ pub(crate) async fn receive(
     context: &Arc<ServeContext>,
     parts: Parts,
     body: impl Upload,
-) -> Result<Box<ScheduledRequest>, Box<Response<GatewayBody>>> {
+) -> Received<Box<ScheduledRequest>, GatewayBody> {
     let shared = &context.shared;
     let number = shared.history.ids.next();
     let mut response_headers = ResponseHeaders {
@@ -66,9 +66,7 @@ pub(crate) async fn receive(
     if let Some(endpoint) = Endpoint::at(path) {
         let dialect = endpoint.dialect();
         if parts.method != Method::POST {
-            return Err(Box::new(
-                response_headers.error_response(dialect, &wrong_method(&parts)),
-            ));
+            return answered(response_headers.error_response(dialect, &wrong_method(&parts)));
         }
         let prepared = prepare(
             context,
@@ -80,21 +78,27 @@ pub(crate) async fn receive(
             body,
         )
         .await;
-        return prepared
-            .map_err(|problem| Box::new(response_headers.error_response(dialect, &problem)));
+        return match prepared {
+            Ok(request) => Received::Request(request),
+            Err(problem) => answered(response_headers.error_response(dialect, &problem)),
+        };
     }
     if HEALTH_PATHS.contains(&path) {
         let well = GatewayBody::Whole(Some(Bytes::from_static(b"ok\n")));
-        return Err(Box::new(Response::new(well)));
+        return answered(Response::new(well));
     }
     let dialect = dialect_of(&parts);
-    Err(Box::new(match route_other(&active, dialect, &parts) {
+    answered(match route_other(&active, dialect, &parts) {
         Ok(mut response) => {
             response_headers.write(dialect, response.headers_mut());
             response
         }
         Err(problem) => response_headers.error_response(dialect, &problem),
-    }))
+    })
+}
+
+fn answered(response: Response<GatewayBody>) -> Received<Box<ScheduledRequest>, GatewayBody> {
+    Received::Response(Box::new(response))
 }
 
 /// Response to input that is not a valid HTTP request. Its API is unknown, so the error has

@@ -13,8 +13,8 @@ use tokio_util::task::TaskTracker;
 
 use super::listen::{AcceptedConnection, http2};
 use super::route::ServeContext;
-use crate::h1::client_pool::ClientPool;
 use crate::shared::Shared;
+use crate::upstream::ClientPool;
 
 /// Connections that may be queued for a thread.
 const HANDOFF_CAPACITY: usize = 256;

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
+use super::client_pool::DirectBody;
 use super::echo::EchoBody;
-use crate::h1::client_pool::DirectBody;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

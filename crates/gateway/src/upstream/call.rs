@@ -8,9 +8,8 @@ use headworks_service::config::format_duration;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::Full;
 
-use super::{Upstream, UpstreamBody, detach, echo, headers};
+use super::{ClientPool, Upstream, UpstreamBody, detach, echo, headers};
 use crate::config::Kind;
-use crate::h1::client_pool::ClientPool;
 use crate::wire::Endpoint;
 
 /// A client's request, ready to be sent to any upstream.

@@ -3,7 +3,8 @@
 
 mod address;
 mod body;
-pub(crate) mod call;
+mod call;
+mod client_pool;
 mod echo;
 mod headers;
 mod hints;
@@ -17,6 +18,7 @@ use http::{HeaderMap, HeaderValue};
 pub(crate) use address::Address;
 pub(crate) use body::UpstreamBody;
 pub(crate) use call::{CallError, ForwardedRequest, UpstreamResponse};
+pub(crate) use client_pool::ClientPool;
 pub(crate) use headers::{clean_response_headers, detach};
 pub(crate) use hints::{Hints, read_hints};
 pub(crate) use metrics::{BUCKET_BOUNDS, UpstreamMetrics};

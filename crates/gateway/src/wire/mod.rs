@@ -2,7 +2,6 @@
 //! message, or panics on input.
 
 mod endpoint;
-pub mod http1;
 mod meter;
 mod priority;
 mod problem;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use headworks_h1::HeadError;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::json;
@@ -118,6 +119,16 @@ impl Problem {
             (Dialect::OpenAi, _) => "server_error",
             (Dialect::Anthropic, _) => "api_error",
         }
+    }
+}
+
+impl From<&HeadError> for Problem {
+    fn from(error: &HeadError) -> Self {
+        let reason = match error {
+            HeadError::TooLarge => "head_too_large",
+            _ => "bad_http",
+        };
+        Problem::new(error.status(), reason, error.to_string())
     }
 }
 

@@ -1,6 +1,6 @@
-//! A parser for the head of an HTTP/1.1 request, as far as a tracker needs it.
+//! The head of an HTTP/1 request, as far as a tracker needs it.
 
-use memchr::memmem;
+use headworks_h1::{HeadError, Length, LineBuffer, RequestLines, head_end};
 
 /// The longest head accepted. A scrape of a hundred torrents fits.
 pub(crate) const MAX_HEAD: usize = 16 * 1024;
@@ -31,58 +31,42 @@ pub(crate) enum Parsed<'a> {
     Invalid(u16, &'static str),
 }
 
-/// Parses the first request in `bytes`.
+/// Parses the first request in `bytes`. Malformed heads are rejected as strictly as in the gateway:
+/// a proxy in front must not read other headers than this server does.
 pub(crate) fn parse(bytes: &[u8]) -> Parsed<'_> {
-    let Some(end) = memmem::find(bytes, b"\r\n\r\n") else {
-        if bytes.len() >= MAX_HEAD {
-            return Parsed::Invalid(431, "the request head is too long");
+    let Some(end) = head_end(bytes, 0).filter(|end| *end <= MAX_HEAD) else {
+        return match bytes.len() >= MAX_HEAD {
+            true => Parsed::Invalid(431, "the request head is too long"),
+            false => Parsed::Partial,
+        };
+    };
+    let mut buffer = LineBuffer::default();
+    let lines = match RequestLines::parse(&bytes[..end], &mut buffer) {
+        Ok(lines) => lines,
+        Err(HeadError::Version) => {
+            return Parsed::Invalid(505, "only HTTP/1.0 and HTTP/1.1 are supported");
         }
-        return Parsed::Partial;
+        Err(HeadError::TooLarge) => return Parsed::Invalid(431, "too many header lines"),
+        Err(_) => return Parsed::Invalid(400, "malformed request head"),
     };
-    if end > MAX_HEAD {
-        return Parsed::Invalid(431, "the request head is too long");
-    }
-    let head = &bytes[..end];
-    let line_end = memmem::find(head, b"\r\n").unwrap_or(head.len());
-    let (line, headers) = head.split_at(line_end);
-    let Some((method, target, version)) = request_line(line) else {
-        return Parsed::Invalid(400, "malformed request line");
-    };
-    let head_only = match method {
-        b"GET" => false,
-        b"HEAD" => true,
+    let head_only = match lines.method {
+        "GET" => false,
+        "HEAD" => true,
         _ => return Parsed::Invalid(405, "only GET and HEAD are supported"),
     };
-    let mut keep_alive = match version {
-        b"HTTP/1.1" => true,
-        b"HTTP/1.0" => false,
-        _ => return Parsed::Invalid(505, "only HTTP/1.0 and HTTP/1.1 are supported"),
-    };
-    for (name, value) in header_lines(headers) {
-        if name.eq_ignore_ascii_case(b"connection") {
-            keep_alive = is_persistent(value, keep_alive);
-        } else if has_body(name, value) {
-            return Parsed::Invalid(400, "a request must not have a body");
-        }
+    if lines.length != Length::Known(0) {
+        return Parsed::Invalid(400, "a request must not have a body");
     }
-    let (path, query) = split_target(target);
+    let (path, query) = split_target(lines.target.as_bytes());
+    let line_end = memchr::memchr(b'\n', bytes).unwrap_or(end);
     let request = Request {
         path,
         query,
-        keep_alive,
+        keep_alive: lines.keep_alive,
         head_only,
-        headers,
+        headers: &bytes[line_end..end],
     };
-    Parsed::Request(request, end + 4)
-}
-
-fn request_line(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let mut words = line.split(|byte| *byte == b' ');
-    let words = (words.next()?, words.next()?, words.next()?, words.next());
-    let (method, target, version, None) = words else {
-        return None;
-    };
-    (!target.is_empty()).then_some((method, target, version))
+    Parsed::Request(request, end)
 }
 
 /// Splits a target into path and query. Proxies send the whole URI as target.
@@ -97,28 +81,12 @@ fn split_target(target: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Returns the names and values of the header lines.
+/// Returns the names and values of header lines that [`parse`] has checked.
 pub(crate) fn header_lines(headers: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     headers.split(|byte| *byte == b'\n').filter_map(|line| {
         let at = memchr::memchr(b':', line)?;
         Some((&line[..at], line[at + 1..].trim_ascii()))
     })
-}
-
-fn is_persistent(value: &[u8], default: bool) -> bool {
-    let words = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-    words.fold(default, |keep, word| {
-        if word.eq_ignore_ascii_case(b"close") {
-            false
-        } else {
-            keep || word.eq_ignore_ascii_case(b"keep-alive")
-        }
-    })
-}
-
-fn has_body(name: &[u8], value: &[u8]) -> bool {
-    (name.eq_ignore_ascii_case(b"content-length") && value != b"0")
-        || name.eq_ignore_ascii_case(b"transfer-encoding")
 }
 
 #[cfg(test)]
@@ -154,10 +122,20 @@ mod tests {
         for (status, text) in [
             (405, "POST / HTTP/1.1\r\n\r\n"),
             (400, "GET /\r\n\r\n"),
-            (400, "GET / a HTTP/1.1\r\n\r\n"),
+            (505, "GET / a HTTP/1.1\r\n\r\n"),
             (505, "GET / HTTP/2.0\r\n\r\n"),
             (400, "GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"),
             (400, "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"),
+            // Three ways to set a header that a proxy in front does not see.
+            (
+                400,
+                "GET / HTTP/1.1\r\nA: b\nX-Forwarded-For: 1.2.3.4\r\n\r\n",
+            ),
+            (400, "GET / HTTP/1.1\r\nX-Forwarded-For : 1.2.3.4\r\n\r\n"),
+            (
+                400,
+                "GET / HTTP/1.1\r\nA: b\r\n X-Forwarded-For: 1.2.3.4\r\n\r\n",
+            ),
         ] {
             let Parsed::Invalid(got, _) = parse(text.as_bytes()) else {
                 panic!("{text}")

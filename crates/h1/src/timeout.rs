@@ -9,7 +9,10 @@ use tokio::time::error::Elapsed;
 
 /// Runs `work` with a timeout. Most futures here are ready at the first poll; only the others
 /// register a timer.
-pub(crate) async fn timeout<W: Future>(time: Duration, work: W) -> Result<W::Output, Elapsed> {
+///
+/// # Errors
+/// If the time is over first.
+pub async fn timeout<W: Future>(time: Duration, work: W) -> Result<W::Output, Elapsed> {
     let mut work = pin!(work);
     let at_once = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
     match at_once {

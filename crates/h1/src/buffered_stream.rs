@@ -12,13 +12,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncWriteExt, Interest, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
-use crate::front::timeout::timeout;
-use crate::front::upload::{Upload, UploadError};
-use crate::wire::http1::{BadChunk, Chunks, Length};
+use crate::{BadChunk, Chunks, Length, Transport, timeout};
 
 /// Size of the read buffer on the stack.
 const READ_BUFFER: usize = 16 << 10;
@@ -35,8 +32,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_KEPT_OUTPUT: usize = 4 << 10;
 
 /// Buffered client connection.
-pub(crate) struct BufferedStream {
-    stream: TcpStream,
+#[derive(Debug)]
+pub(crate) struct BufferedStream<S> {
+    stream: S,
     pub(crate) input: BytesMut,
     pub(crate) output: Vec<u8>,
     /// Whether a part of the current response may have been sent.
@@ -47,8 +45,8 @@ pub(crate) struct BufferedStream {
     expects_continue: bool,
 }
 
-impl BufferedStream {
-    pub(crate) fn new(stream: TcpStream) -> BufferedStream {
+impl<S: Transport> BufferedStream<S> {
+    pub(crate) fn new(stream: S) -> Self {
         BufferedStream {
             stream,
             input: BytesMut::new(),
@@ -60,7 +58,7 @@ impl BufferedStream {
     }
 
     /// Returns the stream and the bytes already read from it.
-    pub(crate) fn into_parts(self) -> (TcpStream, Bytes) {
+    pub(crate) fn into_parts(self) -> (S, Bytes) {
         (self.stream, self.input.freeze())
     }
 
@@ -73,11 +71,11 @@ impl BufferedStream {
         Poll::Ready(Ok(room.filled().len()))
     }
 
-    async fn fill(&mut self) -> Result<(), UploadError> {
+    async fn fill(&mut self) -> Result<(), BodyError> {
         match std::future::poll_fn(|cx| self.poll_fill(cx)).await {
-            Ok(0) => Err(UploadError::ended()),
+            Ok(0) => Err(BodyError::ended()),
             Ok(_) => Ok(()),
-            Err(cause) => Err(UploadError::Broken(cause.to_string())),
+            Err(cause) => Err(BodyError::Broken(cause.to_string())),
         }
     }
 
@@ -92,17 +90,14 @@ impl BufferedStream {
         // reports a closed stream also to a task that waits for urgent data, which no client sends.
         // The end arrives after all data before it, so it is missed while the socket's own buffer
         // is full.
-        let _ = self.stream.ready(Interest::PRIORITY).await;
+        let _ = self.stream.socket().ready(Interest::PRIORITY).await;
     }
 
     /// Sends the output buffer. Fails if the client accepts nothing for `write_timeout`.
     pub(crate) async fn flush(&mut self, write_timeout: Duration) -> io::Result<()> {
         self.response_started |= !self.output.is_empty();
         let BufferedStream { stream, output, .. } = self;
-        let mut sent = 0;
-        while sent < output.len() {
-            sent += send(stream, &output[sent..], write_timeout).await?;
-        }
+        send_all(stream, output, write_timeout).await?;
         output.clear();
         if output.capacity() > MAX_KEPT_OUTPUT {
             *output = Vec::new();
@@ -113,15 +108,11 @@ impl BufferedStream {
     /// Sends `data` without copying it, after the output buffer.
     pub(crate) async fn pass(&mut self, data: &[u8], write_timeout: Duration) -> io::Result<()> {
         self.flush(write_timeout).await?;
-        let mut sent = 0;
-        while sent < data.len() {
-            sent += send(&mut self.stream, &data[sent..], write_timeout).await?;
-        }
-        Ok(())
+        send_all(&mut self.stream, data, write_timeout).await
     }
 
     /// Begins the body that a request head announced.
-    pub(crate) fn body(&mut self, length: Length, expects_continue: bool) -> RequestBody<'_> {
+    pub(crate) fn body(&mut self, length: Length, expects_continue: bool) -> RequestBody<'_, S> {
         self.expects_continue = expects_continue;
         self.body = Some(length).filter(|length| *length != Length::Known(0));
         RequestBody(self)
@@ -170,10 +161,10 @@ impl BufferedStream {
     /// Makes the close a reset, where a regular close would look like the end of a complete
     /// response.
     pub(crate) fn reset(&self) {
-        let _ = self.stream.set_zero_linger();
+        let _ = self.stream.socket().set_zero_linger();
     }
 
-    async fn read_known(&mut self, length: usize) -> Result<Bytes, UploadError> {
+    async fn read_known(&mut self, length: usize) -> Result<Bytes, BodyError> {
         if self.input.len() >= length {
             return Ok(self.input.split_to(length).freeze());
         }
@@ -189,9 +180,9 @@ impl BufferedStream {
             let read =
                 std::future::poll_fn(|cx| poll_read_buf(Pin::new(&mut self.stream), cx, &mut body));
             match read.await {
-                Ok(0) => return Err(UploadError::ended()),
+                Ok(0) => return Err(BodyError::ended()),
                 Ok(_) => {}
-                Err(cause) => return Err(UploadError::Broken(cause.to_string())),
+                Err(cause) => return Err(BodyError::Broken(cause.to_string())),
             }
         }
         // Bytes beyond the body belong to the next request.
@@ -199,47 +190,80 @@ impl BufferedStream {
         Ok(body.freeze())
     }
 
-    async fn read_chunked(&mut self, most: u64) -> Result<Bytes, UploadError> {
+    async fn read_chunked(&mut self, most: u64) -> Result<Bytes, BodyError> {
         let (mut chunks, mut body) = (Chunks::new(most), BytesMut::new());
         loop {
             match chunks.read(&mut self.input, &mut body) {
                 Ok(true) => return Ok(body.freeze()),
                 Ok(false) => self.fill().await?,
-                Err(BadChunk::TooLarge) => return Err(UploadError::TooLarge),
+                Err(BadChunk::TooLarge) => return Err(BodyError::TooLarge),
                 Err(BadChunk::Malformed) => {
-                    return Err(UploadError::Broken("malformed chunked encoding".to_owned()));
+                    return Err(BodyError::Broken("malformed chunked encoding".to_owned()));
                 }
             }
         }
     }
 }
 
-/// Writes once and returns the number of bytes accepted.
-async fn send(stream: &mut TcpStream, bytes: &[u8], write_timeout: Duration) -> io::Result<usize> {
-    let write = std::future::poll_fn(|cx| Pin::new(&mut *stream).poll_write(cx, bytes));
-    match timeout(write_timeout, write).await {
-        Ok(Ok(0)) => Err(io::ErrorKind::WriteZero.into()),
-        Ok(sent) => sent,
-        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+/// Sends all of `bytes`. Fails if the other side accepts nothing for `write_timeout`.
+async fn send_all(
+    stream: &mut impl Transport,
+    bytes: &[u8],
+    write_timeout: Duration,
+) -> io::Result<()> {
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    let mut sent = 0;
+    while sent < bytes.len() {
+        let write =
+            std::future::poll_fn(|cx| Pin::new(&mut *stream).poll_write(cx, &bytes[sent..]));
+        sent += match timeout(write_timeout, write).await.map_err(late)?? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            more => more,
+        };
+    }
+    // A socket has nothing to flush, but TLS may hold a record that the socket had no room for.
+    let flush = std::future::poll_fn(|cx| Pin::new(&mut *stream).poll_flush(cx));
+    timeout(write_timeout, flush).await.map_err(late)?
+}
+
+/// Reason why a body could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BodyError {
+    /// It has more bytes than are accepted.
+    #[error("the body is too large")]
+    TooLarge,
+    /// The client left, or its bytes are no body.
+    #[error("{0}")]
+    Broken(String),
+}
+
+impl BodyError {
+    fn ended() -> BodyError {
+        BodyError::Broken("the client closed the connection".to_owned())
     }
 }
 
 /// Body of the request whose head was read last.
-pub(crate) struct RequestBody<'a>(&'a mut BufferedStream);
+#[derive(Debug)]
+pub struct RequestBody<'a, S>(&'a mut BufferedStream<S>);
 
-impl Upload for RequestBody<'_> {
-    async fn read_all(self, most: u64) -> Result<Bytes, UploadError> {
+impl<S: Transport> RequestBody<'_, S> {
+    /// Reads the whole body if it has at most `most` bytes.
+    ///
+    /// # Errors
+    /// If it is larger, malformed, or the client leaves.
+    pub async fn read_all(self, most: u64) -> Result<Bytes, BodyError> {
         let buffered = self.0;
         let Some(length) = buffered.body else {
             return Ok(Bytes::new());
         };
         if matches!(length, Length::Known(length) if length > most) {
-            return Err(UploadError::TooLarge);
+            return Err(BodyError::TooLarge);
         }
         if buffered.expects_continue && buffered.input.is_empty() {
             let leave = b"HTTP/1.1 100 Continue\r\n\r\n";
             let written = buffered.pass(leave, DRAIN_TIMEOUT).await;
-            written.map_err(|cause| UploadError::Broken(cause.to_string()))?;
+            written.map_err(|cause| BodyError::Broken(cause.to_string()))?;
         }
         let body = match length {
             Length::Known(length) => {

@@ -1,4 +1,4 @@
-//! Client connection to an upstream that speaks plain HTTP/1.
+//! Client connection.
 //!
 //! The task that makes the request also reads and writes the connection. With no task in between,
 //! nothing else has to be woken. See `docs/adr/0014`.
@@ -12,37 +12,45 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::ReadBuf;
 
-use crate::wire::http1::{ResponseHead, take_response_head};
+use crate::{ResponseHead, Transport, take_response_head};
 
 /// Size of the read buffer on the stack.
 const READ_BUFFER: usize = 16 << 10;
 
 /// A client connection.
-pub(crate) struct ClientConnection {
-    stream: TcpStream,
+#[derive(Debug)]
+pub struct ClientConnection<S> {
+    stream: S,
     /// Bytes received and not consumed yet.
-    pub(crate) input: BytesMut,
+    pub input: BytesMut,
 }
 
 /// A serialized request and how much of it was sent.
-pub(crate) struct OutgoingRequest {
+#[derive(Debug)]
+pub struct OutgoingRequest {
     head: Vec<u8>,
     body: Bytes,
     sent: usize,
+    flushed: bool,
 }
 
 /// Reason why no response began.
-pub(crate) enum SendError {
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
     /// No byte was sent, so the request can be sent again on another connection.
+    #[error("the server accepted no data")]
     Unsent,
+    /// The connection broke, or the response is malformed.
+    #[error("{0}")]
     Broken(String),
 }
 
 impl OutgoingRequest {
-    pub(crate) fn new(path: &str, host: &str, headers: &HeaderMap, body: Bytes) -> OutgoingRequest {
+    /// A `POST` of `body`. `host` is sent unless `headers` has one.
+    #[must_use]
+    pub fn new(path: &str, host: &str, headers: &HeaderMap, body: Bytes) -> OutgoingRequest {
         let mut head = Vec::with_capacity(1024);
         let mut line = |parts: &[&[u8]]| {
             parts.iter().for_each(|part| head.extend_from_slice(part));
@@ -62,15 +70,22 @@ impl OutgoingRequest {
             head,
             body,
             sent: 0,
+            flushed: false,
         }
     }
 
-    pub(crate) fn is_sent(&self) -> bool {
-        self.sent == self.head.len() + self.body.len()
+    /// Whether all of it was sent.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        self.flushed
     }
 
-    fn poll_send(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.is_sent() {
+    fn poll_send(
+        &mut self,
+        stream: &mut impl Transport,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.sent < self.head.len() + self.body.len() {
             let head = &self.head[self.sent.min(self.head.len())..];
             let body = &self.body[self.sent.saturating_sub(self.head.len())..];
             // Head and body are sent in one system call, without copying the body.
@@ -80,27 +95,36 @@ impl OutgoingRequest {
                 sent => sent,
             };
         }
+        // A socket has nothing to flush, but TLS may hold a record that the socket had no room for.
+        ready!(Pin::new(&mut *stream).poll_flush(cx))?;
+        self.flushed = true;
         Poll::Ready(Ok(()))
     }
 }
 
-impl ClientConnection {
-    pub(crate) fn new(stream: TcpStream) -> ClientConnection {
+impl<S: Transport> ClientConnection<S> {
+    /// Wraps a stream on which nothing was sent yet.
+    pub fn new(stream: S) -> Self {
         ClientConnection {
             stream,
             input: BytesMut::new(),
         }
     }
 
-    /// Whether the connection is usable. An upstream sends nothing between two responses, so
+    /// Whether the connection is usable. A server sends nothing between two responses, so
     /// readable data is either the end of the stream or garbage.
-    pub(crate) fn is_reusable(&self) -> bool {
+    pub fn is_reusable(&self) -> bool {
         let mut nobody = Context::from_waker(Waker::noop());
-        self.input.is_empty() && self.stream.poll_read_ready(&mut nobody).is_pending()
+        self.input.is_empty()
+            && self
+                .stream
+                .socket()
+                .poll_read_ready(&mut nobody)
+                .is_pending()
     }
 
     /// Sends the rest of a request.
-    pub(crate) fn poll_send(
+    pub fn poll_send(
         &mut self,
         outgoing: &mut OutgoingRequest,
         cx: &mut Context<'_>,
@@ -109,7 +133,7 @@ impl ClientConnection {
     }
 
     /// Reads more input. Returns 0 at the end of the stream.
-    pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    pub fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut room = [const { MaybeUninit::uninit() }; READ_BUFFER];
         let mut room = ReadBuf::uninit(&mut room);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut room))?;
@@ -119,7 +143,10 @@ impl ClientConnection {
 
     /// Sends a request. Returns when the head of the response has arrived, possibly before the
     /// request is fully sent.
-    pub(crate) async fn send(
+    ///
+    /// # Errors
+    /// If no response begins.
+    pub async fn send(
         &mut self,
         outgoing: &mut OutgoingRequest,
     ) -> Result<ResponseHead, SendError> {
@@ -142,7 +169,7 @@ impl ClientConnection {
         outgoing: &mut OutgoingRequest,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<ResponseHead>> {
-        // An upstream that rejects a request may stop reading it. Its response can be read even if
+        // A server that rejects a request may stop reading it. Its response can be read even if
         // sending failed.
         let sent = match self.poll_send(outgoing, cx) {
             Poll::Ready(Err(cause)) => Err(cause),

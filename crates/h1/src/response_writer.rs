@@ -21,8 +21,8 @@ pub enum Framing {
     Close,
 }
 
-/// Appends the head of a response to `out`. Framing and connection headers are written by the
-/// gateway; those in `headers` are left out, because they described the upstream's connection.
+/// Appends the head of a response to `out`. Framing and connection headers are this server's own;
+/// those in `headers` are left out, because a proxy's describe another connection.
 pub fn write_response_head(
     status: StatusCode,
     headers: &HeaderMap,

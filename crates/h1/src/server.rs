@@ -3,26 +3,22 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::io::BufferedStream;
-use crate::front::body::{BoxError, GatewayBody};
-use crate::front::response_headers::replacement_response;
-use crate::front::route::{self, ServeContext};
-use crate::wire::http1::{
-    Framing, MAX_HEAD, RequestHead, head_end, read_request_head, write_response_head,
+use crate::buffered_stream::{BufferedStream, RequestBody};
+use crate::request_head::has_bare_line_end;
+use crate::{
+    BoxError, Framing, HeadError, MAX_HEAD, RequestHead, Transport, head_end, read_request_head,
+    write_response_head,
 };
-use crate::wire::{Problem, http1};
 
 /// Longest time for a client to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -32,22 +28,60 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Body data up to this size is copied into the output buffer, so that it is sent in one system
 /// call with its framing.
 const MAX_COPIED: usize = 16 << 10;
-/// Extra time for a write. The idle check of all responses ends a stalled response first: it knows
-/// the reason and records it.
-const WRITE_GRACE: Duration = Duration::from_secs(5);
+/// Answers the requests of a connection.
+pub trait Service<S> {
+    /// A request that was read and checked.
+    type Request;
+    /// The body of a response.
+    type Body: Body<Data = Bytes, Error = BoxError> + Unpin;
+
+    /// Reads a request.
+    fn receive(
+        &self,
+        parts: Parts,
+        body: RequestBody<'_, S>,
+    ) -> impl Future<Output = Received<Self::Request, Self::Body>> + Send;
+
+    /// Serves a request. The future is dropped if the client disconnects.
+    fn serve(&self, request: Self::Request) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// The response to input that is not a request.
+    fn reject(&self, error: &HeadError) -> Response<Self::Body>;
+
+    /// The response that takes the place of one whose body failed before a byte of it was sent.
+    /// Without one, the connection is closed.
+    fn replace(&self, headers: &HeaderMap, error: &io::Error) -> Option<Response<Self::Body>>;
+
+    /// How long a client may accept nothing of a response.
+    fn write_timeout(&self) -> Duration;
+}
+
+/// A request that was read.
+#[derive(Debug)]
+pub enum Received<R, B> {
+    /// It is to be served.
+    Request(R),
+    /// It has its response already: it was rejected, or its route answers directly.
+    Response(Box<Response<B>>),
+}
 
 /// Reason why serving a connection ended.
-pub(crate) enum ServeOutcome {
+#[derive(Debug)]
+pub enum ServeOutcome<S> {
     /// The connection is closed or has to be closed.
     Ended,
     /// The client speaks HTTP/2. The bytes were read already.
-    Http2(TcpStream, Bytes),
+    Http2(S, Bytes),
 }
 
 /// Next event on a connection.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is used at once, and most are requests"
+)]
 enum NextRequest {
     RequestHead(RequestHead),
-    Bad(Problem),
+    Bad(HeadError),
     Http2,
     Nothing,
 }
@@ -64,21 +98,23 @@ struct ResponseOptions {
 }
 
 /// One client's connection.
-pub(crate) struct ServerConnection {
-    buffered: BufferedStream,
-    context: Arc<ServeContext>,
+#[derive(Debug)]
+pub struct ServerConnection<S, V> {
+    buffered: BufferedStream<S>,
+    service: V,
 }
 
-impl ServerConnection {
-    pub(crate) fn new(stream: TcpStream, context: Arc<ServeContext>) -> ServerConnection {
+impl<S: Transport, V: Service<S>> ServerConnection<S, V> {
+    /// A connection that was accepted.
+    pub fn new(stream: S, service: V) -> Self {
         ServerConnection {
             buffered: BufferedStream::new(stream),
-            context,
+            service,
         }
     }
 
     /// Serves requests until the client disconnects. After `stop` it finishes the current one only.
-    pub(crate) async fn serve(mut self, stop: &CancellationToken) -> ServeOutcome {
+    pub async fn serve(mut self, stop: &CancellationToken) -> ServeOutcome<S> {
         let mut timer = pin!(sleep(HEAD_TIMEOUT));
         let mut stopped = pin!(stop.cancelled());
         let mut first = true;
@@ -87,8 +123,8 @@ impl ServerConnection {
             first = false;
             let head = match next {
                 NextRequest::RequestHead(head) => head,
-                NextRequest::Bad(problem) => {
-                    let answer = route::reject_malformed(&self.context.shared, &problem);
+                NextRequest::Bad(error) => {
+                    let answer = self.service.reject(&error);
                     if self.answer(answer, ResponseOptions::last()).await.is_ok() {
                         self.buffered.drain().await;
                     }
@@ -144,12 +180,12 @@ impl ServerConnection {
             if let Some(end) = head_end(&buffered.input, seen).filter(|_| !undecided) {
                 return parse_head(buffered, end);
             }
-            if http1::has_bare_line_end(&buffered.input, seen) {
-                return NextRequest::Bad(http1::bare_line_feed());
+            if has_bare_line_end(&buffered.input, seen) {
+                return NextRequest::Bad(HeadError::BareLineFeed);
             }
             seen = buffered.input.len();
             if seen > MAX_HEAD {
-                return NextRequest::Bad(http1::head_too_large());
+                return NextRequest::Bad(HeadError::TooLarge);
             }
             let more = poll_fn(|cx| {
                 if let Poll::Ready(read) = buffered.poll_fill(cx) {
@@ -178,20 +214,20 @@ impl ServerConnection {
     }
 
     /// Handles a request. Returns `None` if the client disconnects before there is a response.
-    async fn respond(&mut self, head: RequestHead) -> Option<Response<GatewayBody>> {
+    async fn respond(&mut self, head: RequestHead) -> Option<Response<V::Body>> {
         let body = self.buffered.body(head.length, head.expects_continue);
         // Boxed: this future ends before the request is queued, and inline it would enlarge every
         // queued request.
-        let received = Box::pin(route::receive(&self.context, parts(head), body)).await;
+        let received = Box::pin(self.service.receive(parts(head), body)).await;
         let request = match received {
-            Ok(request) => request,
-            Err(response) => return Some(*response),
+            Received::Request(request) => request,
+            Received::Response(response) => return Some(*response),
         };
         // `biased`: a response that is ready is sent even if the client has half-closed the
         // connection since.
         tokio::select! {
             biased;
-            response = request.serve() => Some(response),
+            response = self.service.serve(request) => Some(response),
             () = self.buffered.disconnected() => None,
         }
     }
@@ -199,10 +235,10 @@ impl ServerConnection {
     /// Writes a response at the client's pace. Returns whether the connection can be reused.
     async fn answer(
         &mut self,
-        answer: Response<GatewayBody>,
+        answer: Response<V::Body>,
         options: ResponseOptions,
     ) -> io::Result<bool> {
-        let write_timeout = self.context.shared.active.load().config.client_timeout + WRITE_GRACE;
+        let write_timeout = self.service.write_timeout();
         let (parts, mut body) = answer.into_parts();
         let framing = options.framing(parts.status, &body);
         let keep_alive = options.keep_alive && framing != Framing::Close;
@@ -225,11 +261,13 @@ impl ServerConnection {
             if let Err(error) = passed {
                 // If nothing was sent yet, the status can still change: the client gets the reason
                 // instead of a connection that breaks.
-                let unsent = Some(&error).filter(|_| !self.buffered.response_started);
-                if let Some(problem) = unsent.and_then(problem) {
-                    // Boxed because the function calls itself.
-                    let answer = replacement_response(&parts.headers, problem);
+                let replacement = match self.buffered.response_started {
+                    true => None,
+                    false => self.service.replace(&parts.headers, &error),
+                };
+                if let Some(answer) = replacement {
                     self.buffered.output.clear();
+                    // Boxed because the function calls itself.
                     return Box::pin(self.answer(answer, options)).await;
                 }
                 // Without a length or chunks, a closed connection is the regular end of a response.
@@ -250,7 +288,7 @@ impl ServerConnection {
     /// Streams a body. Its last bytes remain in the output buffer for the caller to flush.
     async fn pass(
         &mut self,
-        body: &mut GatewayBody,
+        body: &mut V::Body,
         framing: Framing,
         write_timeout: Duration,
     ) -> io::Result<()> {
@@ -282,7 +320,7 @@ impl ServerConnection {
     /// it, so that small events of a stream are not delayed.
     async fn frame(
         &mut self,
-        body: &mut GatewayBody,
+        body: &mut V::Body,
         write_timeout: Duration,
     ) -> io::Result<Option<Frame<Bytes>>> {
         let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut *body).poll_frame(cx))).await;
@@ -337,7 +375,7 @@ impl ResponseOptions {
         }
     }
 
-    fn framing(self, status: StatusCode, body: &GatewayBody) -> Framing {
+    fn framing(self, status: StatusCode, body: &impl Body) -> Framing {
         let bodiless = status.is_informational()
             || [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&status);
         match body.size_hint().exact() {
@@ -349,14 +387,14 @@ impl ResponseOptions {
     }
 }
 
-fn parse_head(buffered: &mut BufferedStream, end: usize) -> NextRequest {
+fn parse_head<S: Transport>(buffered: &mut BufferedStream<S>, end: usize) -> NextRequest {
     if end > MAX_HEAD {
-        return NextRequest::Bad(http1::head_too_large());
+        return NextRequest::Bad(HeadError::TooLarge);
     }
     let head = buffered.input.split_to(end).freeze();
     match read_request_head(&head) {
         Ok(head) => NextRequest::RequestHead(head),
-        Err(problem) => NextRequest::Bad(problem),
+        Err(error) => NextRequest::Bad(error),
     }
 }
 
@@ -364,11 +402,6 @@ fn parts(head: RequestHead) -> Parts {
     let (mut parts, ()) = Request::new(()).into_parts();
     (parts.method, parts.uri, parts.headers) = (head.method, head.uri, head.headers);
     parts
-}
-
-/// Extracts the problem to report, if the error carries one.
-fn problem(error: &io::Error) -> Option<&Problem> {
-    error.get_ref()?.downcast_ref()
 }
 
 fn disconnected() -> BoxError {

@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use headworks_core::TargetId;
+use headworks_h1::{
+    Chunks, ClientConnection, OutgoingRequest, ResponseFraming, ResponseHead, SendError,
+};
 use headworks_service::outbound::Outbound;
 use http::{HeaderMap, Response, Uri};
 use http_body::SizeHint;
 use parking_lot::Mutex;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::client::{ClientConnection, OutgoingRequest, SendError};
-use crate::upstream::call::{CallError, error_chain};
-use crate::wire::http1::{Chunks, ResponseFraming, ResponseHead};
+use super::call::{CallError, error_chain};
 
 /// Connections of one serving thread to all upstreams.
 pub(crate) struct ClientPool {
@@ -32,7 +34,7 @@ struct HostPool {
     host: String,
     /// Whether the upstream is reached directly: without TLS and without a proxy.
     direct: bool,
-    idle: Vec<(ClientConnection, Instant)>,
+    idle: Vec<(ClientConnection<TcpStream>, Instant)>,
     /// Whether a task closes connections that have been idle too long.
     reaper_running: bool,
 }
@@ -89,7 +91,7 @@ impl ClientPool {
         self: &Arc<Self>,
         target: TargetId,
         host: String,
-        connection: ClientConnection,
+        connection: ClientConnection<TcpStream>,
         reply: ResponseHead,
         outgoing: Option<OutgoingRequest>,
     ) -> Response<DirectBody> {
@@ -120,7 +122,7 @@ impl ClientPool {
         target: TargetId,
         uri: &Uri,
         host: &str,
-    ) -> Option<Option<ClientConnection>> {
+    ) -> Option<Option<ClientConnection<TcpStream>>> {
         let mut hosts = self.hosts.lock();
         if hosts.len() <= target.index() {
             hosts.resize_with(target.index() + 1, HostPool::default);
@@ -145,7 +147,12 @@ impl ClientPool {
     }
 
     /// Keeps a connection for the next request.
-    fn keep(self: &Arc<Self>, target: TargetId, host: &str, connection: ClientConnection) {
+    fn keep(
+        self: &Arc<Self>,
+        target: TargetId,
+        host: &str,
+        connection: ClientConnection<TcpStream>,
+    ) {
         let mut hosts = self.hosts.lock();
         let host_pool = &mut hosts[target.index()];
         // If the upstream has moved since the request was sent, the connection is closed.
@@ -198,7 +205,7 @@ fn host_of(uri: &Uri) -> Option<String> {
 
 /// Body of a response, with the connection that it is read from.
 pub(crate) struct DirectBody {
-    connection: Option<ClientConnection>,
+    connection: Option<ClientConnection<TcpStream>>,
     /// The rest of the request, if the response began before it was sent.
     outgoing: Option<Box<OutgoingRequest>>,
     rest: Remaining,

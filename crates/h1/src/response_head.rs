@@ -1,15 +1,15 @@
-//! Parses the head of an upstream's response.
+//! Parses the head of a response.
 
 use std::mem::MaybeUninit;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, StatusCode};
 use memchr::memchr_iter;
 
-use super::request_head::{MAX_HEAD, MAX_LINES, keep_alive, parse_digits};
+use crate::request_head::{MAX_HEAD, MAX_LINES, header_map, lists, parse_digits};
 
-/// Head of an upstream's response.
+/// Head of a response.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ResponseHead {
@@ -41,7 +41,7 @@ pub enum ResponseFraming {
 /// A message about the malformed response. The connection must be closed then.
 ///
 /// ```
-/// # use headworks_gateway::wire::http1::{ResponseFraming, take_response_head};
+/// # use headworks_h1::{ResponseFraming, take_response_head};
 /// let mut input = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".into();
 /// let reply = take_response_head(&mut input).unwrap().unwrap();
 /// assert_eq!((reply.status.as_u16(), reply.end), (200, ResponseFraming::Length(2)));
@@ -64,7 +64,7 @@ pub fn take_response_head(input: &mut BytesMut) -> Result<Option<ResponseHead>, 
     }
 }
 
-/// Finds the end of a head. Upstreams may end lines with a bare line feed.
+/// Finds the end of a head. Servers may end lines with a bare line feed.
 fn end(bytes: &[u8]) -> Option<usize> {
     memchr_iter(b'\n', bytes).find_map(|at| match &bytes[at + 1..] {
         [b'\n', ..] => Some(at + 2),
@@ -85,15 +85,8 @@ fn read(head: &Bytes) -> Result<ResponseHead, String> {
     }
     let status = StatusCode::from_u16(reply.code.unwrap_or(0));
     let status = status.map_err(|_| "missing status".to_owned())?;
-    let mut headers = HeaderMap::with_capacity(reply.headers.len() + OURS);
-    for line in reply.headers.iter() {
-        let name = HeaderName::from_bytes(line.name.as_bytes());
-        let value = HeaderValue::from_maybe_shared(head.slice_ref(line.value));
-        let (Ok(name), Ok(value)) = (name, value) else {
-            return Err("malformed header line".to_owned());
-        };
-        headers.append(name, value);
-    }
+    let headers = header_map(head, reply.headers, MORE);
+    let headers = headers.ok_or("malformed header line")?;
     let modern = reply.version == Some(1);
     let end = framing(status, &headers, modern)?;
     Ok(ResponseHead {
@@ -106,8 +99,16 @@ fn read(head: &Bytes) -> Result<ResponseHead, String> {
     })
 }
 
-/// Capacity for the headers that the gateway adds.
-const OURS: usize = 8;
+/// Capacity for the headers that a proxy adds.
+const MORE: usize = 8;
+
+fn keep_alive(headers: &HeaderMap, modern: bool) -> bool {
+    let lists = |word| {
+        let mut values = headers.get_all(CONNECTION).iter();
+        values.any(|value| lists(value.as_bytes(), word))
+    };
+    !lists(b"close") && (modern || lists(b"keep-alive"))
+}
 
 /// Whether a response has both a length and chunks. The length is ignored, and the connection is
 /// not reused: the bytes after the body may belong to the other reading.

@@ -24,7 +24,7 @@ const MAX_NAME: usize = 1024;
 const SETTINGS: [&str; 5] = ["at_once", "requests", "endpoint", "anonymous", "page"];
 
 /// A container, or a prefix in it.
-pub(super) struct Container {
+pub(crate) struct Container {
     pub(super) endpoint: Endpoint,
     account: Account,
     pub(super) name: String,

@@ -2,35 +2,15 @@
 
 use super::blob::{HEADERS, extended_of, with_object_headers};
 use super::container::Container;
-use crate::backend::{CopyItem, CopyOutcome};
+use crate::Entry;
 use crate::cloud::object_headers::version;
-use crate::cloud::object_store::{self, ObjectStore};
 use crate::cloud::{Call, header_text, quoted_etag};
 use crate::error::{ErrorKind, Result};
-use crate::{Entry, Folder};
 use http::{HeaderMap, Method};
 use std::time::Duration;
 
 /// Initial and maximum delay between two polls of a pending copy.
 const COPY_POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-
-/// Copies items, each with its own call.
-pub(super) async fn copy_batch(
-    from: &Container,
-    to: &Container,
-    folder: &Folder,
-    items: &[CopyItem],
-) -> Vec<Result<CopyOutcome>> {
-    object_store::copy_all(items, |item| {
-        let entry = item.entry.clone();
-        let (key, target_key) = (from.key(folder, &entry.name), to.key(folder, &entry.name));
-        async move {
-            let version = copy(from, &key, to, &target_key, Some(&entry)).await?;
-            Ok(Entry { version, ..entry })
-        }
-    })
-    .await
-}
 
 /// Copies a blob with its metadata, if it is still the listed version. Returns the version of the
 /// copy.

@@ -15,20 +15,16 @@ mod metadata;
 mod sign;
 mod upload;
 
-use crate::backend::{
-    Backend, Chunks, CopyItem, CopyOutcome, Cursor, Extended, Listing, Requests, Upload, UploadPlan,
-};
-use crate::cloud::object_store::{self, ObjectStore};
+use crate::backend::{Chunks, Cursor, Extended, Listing, Requests, Upload, UploadPlan};
+use crate::cloud::object_backend::{self, ObjectBackend};
 use crate::cloud::paged_listing::PagedListing;
 use crate::cloud::read_ahead;
 use crate::error::Result;
-use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
+use crate::{Capabilities, Entry, Folder};
 pub(crate) use blocks::fuzz_block_list;
 use container::Container;
 pub(crate) use listing::fuzz_listing;
-use std::any::Any;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A container of blobs, or a prefix in it. See the [crate](crate).
 ///
@@ -66,165 +62,88 @@ impl Azure {
     }
 }
 
-impl Backend for Azure {
+impl ObjectBackend for Azure {
+    type Store = Container;
+
+    fn store(&self) -> &Container {
+        &self.container
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            write: true,
-            resumable_listing: true,
-            resumable_upload: true,
-            keeps_parts: true,
-            modified: Some(Duration::from_nanos(1)),
-            listed_times: true,
-            metadata: true,
-            max_batch_copy: u64::MAX,
-            folders: false,
-            longest_name: Some(self.container.longest_name()),
-            posix_names: false,
-            unicode_names: true,
             name_rule: Some(container::name_problem),
-            workers: (16, 32),
-            ..Capabilities::read_only()
+            ..object_backend::capabilities(self.container.longest_name())
         }
     }
 
-    fn as_any(&self) -> &dyn Any {
-        self
+    fn list(&self, folder: &Folder, from: Option<&Cursor>) -> Box<dyn Listing> {
+        let pages = listing::FolderPages::new(self.container.clone(), folder);
+        Box::new(PagedListing::new(pages, from))
     }
 
-    fn list<'a>(
-        &'a self,
-        folder: &'a Folder,
-        from: Option<&'a Cursor>,
-    ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
-        let below = listing::FolderPages::new(self.container.clone(), folder);
-        let listing = Box::new(PagedListing::new(below, from)) as Box<dyn Listing>;
-        Box::pin(std::future::ready(Ok(listing)))
-    }
-
-    fn stat<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: Option<&'a [u8]>,
-    ) -> BoxFuture<'a, Result<Entry>> {
-        Box::pin(object_store::stat(&*self.container, folder, name))
-    }
-
-    fn read<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: &'a [u8],
+    async fn read(
+        &self,
+        key: Vec<u8>,
+        name: &[u8],
         offset: u64,
         length: u64,
-    ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
-        Box::pin(async move {
-            let blob = blob::Blob {
-                container: self.container.clone(),
-                key: self.container.key(folder, name),
-                name: name.to_vec(),
-            };
-            read_ahead::read(blob, offset, length, &self.container.part_memory).await
-        })
+    ) -> Result<Box<dyn Chunks>> {
+        let blob = blob::Blob {
+            container: self.container.clone(),
+            key,
+            name: name.to_vec(),
+        };
+        read_ahead::read(blob, offset, length, &self.container.part_memory).await
     }
 
-    fn extended<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: Option<&'a [u8]>,
-    ) -> BoxFuture<'a, Result<Extended>> {
-        Box::pin(async move {
-            let Some(name) = name else {
-                return Ok(Extended::new());
-            };
-            let key = self.container.key(folder, name);
-            Ok(blob::extended_of(&self.container.head(&key).await?))
-        })
+    async fn extended(&self, key: &[u8]) -> Result<Extended> {
+        Ok(blob::extended_of(&self.container.head(key).await?))
     }
 
-    fn upload<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: &'a [u8],
-        plan: UploadPlan,
-    ) -> BoxFuture<'a, Result<Box<dyn Upload>>> {
-        Box::pin(async move {
-            let key = self.container.key(folder, name);
-            let upload = upload::AzureUpload::open(self.container.clone(), key, name, plan).await?;
-            Ok(Box::new(upload) as Box<dyn Upload>)
-        })
+    async fn upload(&self, key: Vec<u8>, name: &[u8], plan: UploadPlan) -> Result<Box<dyn Upload>> {
+        let upload = upload::AzureUpload::open(self.container.clone(), key, name, plan).await?;
+        Ok(Box::new(upload))
     }
 
-    fn discard<'a>(
-        &'a self,
-        _folder: &'a Folder,
-        _name: &'a [u8],
-        _plan: &'a UploadPlan,
-    ) -> BoxFuture<'a, Result<()>> {
+    async fn discard(&self, _key: &[u8], _plan: &UploadPlan) -> Result<()> {
         // Uncommitted blocks cannot be removed; the service discards them.
-        Box::pin(std::future::ready(Ok(())))
+        Ok(())
     }
 
-    fn copy_batch<'a>(
-        &'a self,
-        source: &'a dyn Backend,
-        folder: &'a Folder,
-        items: &'a [CopyItem],
-    ) -> Option<BoxFuture<'a, Vec<Result<CopyOutcome>>>> {
-        let source = &source.as_any().downcast_ref::<Azure>()?.container;
-        if !self.container.can_copy_from(source) {
-            return None;
-        }
-        Some(Box::pin(copy::copy_batch(
-            source,
-            &self.container,
-            folder,
-            items,
-        )))
+    fn can_copy_from(&self, source: &Container) -> bool {
+        self.container.can_copy_from(source)
     }
 
-    fn make_folder<'a>(&'a self, folder: &'a Folder) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            match folder.is_root() {
-                true => self.container.make().await,
-                false => {
-                    let key = self.container.prefix(folder);
-                    self.container.put_folder(&key).await
-                }
-            }
+    async fn copy(
+        &self,
+        source: &Container,
+        key: &[u8],
+        target_key: &[u8],
+        listed: &Entry,
+    ) -> Result<Entry> {
+        let version = copy::copy(source, key, &self.container, target_key, Some(listed)).await?;
+        Ok(Entry {
+            version,
+            ..listed.clone()
         })
     }
 
-    fn set_attributes<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: Option<&'a [u8]>,
-        like: &'a Entry,
-        extended: Extended,
-    ) -> BoxFuture<'a, Result<Entry>> {
-        Box::pin(async move {
-            let Some(name) = name else {
-                // A folder has no attributes.
-                return Ok(Entry::new(like.name.clone(), Kind::Folder));
-            };
-            let key = self.container.key(folder, name);
-            copy::set_object_headers(&self.container, &key, name, like, &extended).await
-        })
+    async fn make_bucket(&self) -> Result<()> {
+        self.container.make().await
     }
 
-    fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
-        Box::pin(object_store::remove(&*self.container, folder, name))
+    async fn put_folder(&self, key: Vec<u8>) -> Result<()> {
+        self.container.put_folder(&key).await
     }
 
-    fn rename<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: &'a [u8],
-        to: (&'a Folder, &'a [u8]),
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let from = self.container.key(folder, name);
-            let target_key = self.container.key(to.0, to.1);
-            object_store::rename(&*self.container, &from, &target_key).await
-        })
+    async fn set_attributes(
+        &self,
+        key: &[u8],
+        name: &[u8],
+        like: &Entry,
+        extended: &Extended,
+    ) -> Result<Entry> {
+        copy::set_object_headers(&self.container, key, name, like, extended).await
     }
 
     fn requests(&self) -> Requests {
@@ -244,9 +163,5 @@ impl Backend for Azure {
             true => 1 + read_ahead::requests(size),
             false => 1,
         }
-    }
-
-    fn writable(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.container.check())
     }
 }

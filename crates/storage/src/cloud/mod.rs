@@ -10,6 +10,7 @@ mod endpoint;
 pub(crate) mod limiter;
 pub(crate) mod media_type;
 pub(crate) mod metadata_service;
+pub(crate) mod object_backend;
 pub(crate) mod object_headers;
 pub(crate) mod object_store;
 pub(crate) mod paged_listing;

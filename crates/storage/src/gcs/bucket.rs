@@ -31,7 +31,7 @@ const SETTINGS: [&str; 6] = [
 ];
 
 /// A bucket, or a prefix in it.
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     pub(super) endpoint: Endpoint,
     credentials: Credentials,
     pub(super) name: String,

@@ -2,34 +2,11 @@
 
 use super::bucket::Bucket;
 use super::object::Resource;
-use crate::backend::{CopyItem, CopyOutcome};
+use crate::Entry;
 use crate::cloud::SegmentedBytes;
-use crate::cloud::object_store::{self, ObjectStore};
 use crate::error::{ErrorKind, Result};
-use crate::{Entry, Folder};
 use http::Method;
 use serde::Deserialize;
-
-/// Copies items, each with its own call.
-pub(super) async fn copy_batch(
-    from: &Bucket,
-    to: &Bucket,
-    folder: &Folder,
-    items: &[CopyItem],
-) -> Vec<Result<CopyOutcome>> {
-    object_store::copy_all(items, |item| {
-        let entry = item.entry.clone();
-        let (key, target_key) = (from.key(folder, &entry.name), to.key(folder, &entry.name));
-        async move {
-            let made = copy(from, &key, to, &target_key, Some(&entry)).await?;
-            Ok(Entry {
-                modified: entry.modified,
-                ..made.entry(&entry.name)
-            })
-        }
-    })
-    .await
-}
 
 /// The response to a rewrite: the copy, or a token to continue.
 #[derive(Deserialize)]

@@ -13,19 +13,15 @@ mod object;
 mod session;
 mod upload;
 
-use crate::backend::{
-    Backend, Chunks, CopyItem, CopyOutcome, Cursor, Extended, Listing, Requests, Upload, UploadPlan,
-};
-use crate::cloud::object_store::{self, ObjectStore};
+use crate::backend::{Chunks, Cursor, Extended, Listing, Requests, Upload, UploadPlan};
+use crate::cloud::object_backend::{self, ObjectBackend};
 use crate::cloud::paged_listing::PagedListing;
 use crate::cloud::read_ahead;
 use crate::error::Result;
-use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
+use crate::{Capabilities, Entry, Folder};
 use bucket::Bucket;
 pub(crate) use listing::fuzz_listing;
-use std::any::Any;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A bucket, or a prefix in it. See the [crate](crate).
 ///
@@ -62,178 +58,96 @@ impl Gcs {
     }
 }
 
-impl Backend for Gcs {
+impl ObjectBackend for Gcs {
+    type Store = Bucket;
+
+    fn store(&self) -> &Bucket {
+        &self.bucket
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            write: true,
-            resumable_listing: true,
-            resumable_upload: true,
-            keeps_parts: true,
-            modified: Some(Duration::from_nanos(1)),
-            listed_times: true,
-            metadata: true,
-            max_batch_copy: u64::MAX,
-            folders: false,
-            longest_name: Some(self.bucket.longest_name()),
-            posix_names: false,
-            unicode_names: true,
             name_rule: Some(bucket::name_problem),
-            workers: (16, 32),
-            ..Capabilities::read_only()
+            ..object_backend::capabilities(self.bucket.longest_name())
         }
     }
 
-    fn as_any(&self) -> &dyn Any {
-        self
+    fn list(&self, folder: &Folder, from: Option<&Cursor>) -> Box<dyn Listing> {
+        let pages = listing::FolderPages::new(self.bucket.clone(), folder);
+        Box::new(PagedListing::new(pages, from))
     }
 
-    fn list<'a>(
-        &'a self,
-        folder: &'a Folder,
-        from: Option<&'a Cursor>,
-    ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
-        let below = listing::FolderPages::new(self.bucket.clone(), folder);
-        let listing = Box::new(PagedListing::new(below, from)) as Box<dyn Listing>;
-        Box::pin(std::future::ready(Ok(listing)))
-    }
-
-    fn stat<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: Option<&'a [u8]>,
-    ) -> BoxFuture<'a, Result<Entry>> {
-        Box::pin(object_store::stat(&*self.bucket, folder, name))
-    }
-
-    fn read<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: &'a [u8],
+    async fn read(
+        &self,
+        key: Vec<u8>,
+        name: &[u8],
         offset: u64,
         length: u64,
-    ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
-        Box::pin(async move {
-            let key = self.bucket.key(folder, name);
-            let object = object::Object {
-                bucket: self.bucket.clone(),
-                resource: self.bucket.head(&key).await?,
-                key,
-                name: name.to_vec(),
-            };
-            read_ahead::read(object, offset, length, &self.bucket.part_memory).await
-        })
+    ) -> Result<Box<dyn Chunks>> {
+        let object = object::Object {
+            bucket: self.bucket.clone(),
+            resource: self.bucket.head(&key).await?,
+            key,
+            name: name.to_vec(),
+        };
+        read_ahead::read(object, offset, length, &self.bucket.part_memory).await
     }
 
-    fn extended<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: Option<&'a [u8]>,
-    ) -> BoxFuture<'a, Result<Extended>> {
-        Box::pin(async move {
-            let Some(name) = name else {
-                return Ok(Extended::new());
-            };
-            let key = self.bucket.key(folder, name);
-            Ok(self.bucket.head(&key).await?.extended())
-        })
+    async fn extended(&self, key: &[u8]) -> Result<Extended> {
+        Ok(self.bucket.head(key).await?.extended())
     }
 
-    fn upload<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: &'a [u8],
-        plan: UploadPlan,
-    ) -> BoxFuture<'a, Result<Box<dyn Upload>>> {
-        Box::pin(async move {
-            let key = self.bucket.key(folder, name);
-            let upload = upload::GcsUpload::open(self.bucket.clone(), key, name, plan).await?;
-            Ok(Box::new(upload) as Box<dyn Upload>)
-        })
+    async fn upload(&self, key: Vec<u8>, name: &[u8], plan: UploadPlan) -> Result<Box<dyn Upload>> {
+        let upload = upload::GcsUpload::open(self.bucket.clone(), key, name, plan).await?;
+        Ok(Box::new(upload))
     }
 
-    fn discard<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: &'a [u8],
-        plan: &'a UploadPlan,
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let key = self.bucket.key(folder, name);
-            let resume = plan.resume.as_deref();
-            let session = resume.and_then(session::Session::from_token);
-            match session {
-                Some(session) => session.abort(&self.bucket, &key).await,
-                None => Ok(()),
-            }
-        })
-    }
-
-    fn copy_batch<'a>(
-        &'a self,
-        source: &'a dyn Backend,
-        folder: &'a Folder,
-        items: &'a [CopyItem],
-    ) -> Option<BoxFuture<'a, Vec<Result<CopyOutcome>>>> {
-        let source = &source.as_any().downcast_ref::<Gcs>()?.bucket;
-        if !self.bucket.can_copy_from(source) {
-            return None;
+    async fn discard(&self, key: &[u8], plan: &UploadPlan) -> Result<()> {
+        let resume = plan.resume.as_deref();
+        match resume.and_then(session::Session::from_token) {
+            Some(session) => session.abort(&self.bucket, key).await,
+            None => Ok(()),
         }
-        Some(Box::pin(copy::copy_batch(
-            source,
-            &self.bucket,
-            folder,
-            items,
-        )))
     }
 
-    fn make_folder<'a>(&'a self, folder: &'a Folder) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            match folder.is_root() {
-                true => self.bucket.make().await,
-                false => {
-                    let key = self.bucket.prefix(folder);
-                    upload::put_folder(self.bucket.clone(), key).await
-                }
-            }
+    fn can_copy_from(&self, source: &Bucket) -> bool {
+        self.bucket.can_copy_from(source)
+    }
+
+    async fn copy(
+        &self,
+        source: &Bucket,
+        key: &[u8],
+        target_key: &[u8],
+        listed: &Entry,
+    ) -> Result<Entry> {
+        let made = copy::copy(source, key, &self.bucket, target_key, Some(listed)).await?;
+        Ok(Entry {
+            modified: listed.modified,
+            ..made.entry(&listed.name)
         })
     }
 
-    fn set_attributes<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: Option<&'a [u8]>,
-        like: &'a Entry,
-        extended: Extended,
-    ) -> BoxFuture<'a, Result<Entry>> {
-        Box::pin(async move {
-            let Some(name) = name else {
-                // A folder has no attributes.
-                return Ok(Entry::new(like.name.clone(), Kind::Folder));
-            };
-            let key = self.bucket.key(folder, name);
-            let mut with = object::Resource::from_extended(&extended);
-            if let Some(modified) = like.modified {
-                with.set_modified(modified);
-            }
-            Ok(self.bucket.patch(&key, &with).await?.entry(name))
-        })
+    async fn make_bucket(&self) -> Result<()> {
+        self.bucket.make().await
     }
 
-    fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
-        Box::pin(object_store::remove(&*self.bucket, folder, name))
+    async fn put_folder(&self, key: Vec<u8>) -> Result<()> {
+        upload::put_folder(self.bucket.clone(), key).await
     }
 
-    fn rename<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: &'a [u8],
-        to: (&'a Folder, &'a [u8]),
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let from = self.bucket.key(folder, name);
-            let target_key = self.bucket.key(to.0, to.1);
-            object_store::rename(&*self.bucket, &from, &target_key).await
-        })
+    async fn set_attributes(
+        &self,
+        key: &[u8],
+        name: &[u8],
+        like: &Entry,
+        extended: &Extended,
+    ) -> Result<Entry> {
+        let mut with = object::Resource::from_extended(extended);
+        if let Some(modified) = like.modified {
+            with.set_modified(modified);
+        }
+        Ok(self.bucket.patch(key, &with).await?.entry(name))
     }
 
     fn requests(&self) -> Requests {
@@ -251,9 +165,5 @@ impl Backend for Gcs {
         // The metadata must be known before the bytes arrive; of a large file even before the
         // upload starts.
         1 + u64::from(size > upload::MAX_SINGLE_PUT) + read_ahead::requests(size)
-    }
-
-    fn writable(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.bucket.check())
     }
 }

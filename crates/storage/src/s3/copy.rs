@@ -3,33 +3,16 @@
 use super::bucket::Bucket;
 use super::multipart::{Multipart, UploadedPart};
 use super::object::HEADERS;
-use crate::backend::{CopyItem, CopyOutcome};
+use crate::Entry;
 use crate::cloud::object_headers::version;
-use crate::cloud::object_store::{self, ObjectStore};
 use crate::cloud::{Call, xml};
 use crate::error::Result;
-use crate::{Entry, Folder};
 use http::Method;
 
 /// Maximum size of a copy in one request.
 const MAX_SINGLE_COPY: u64 = 5 << 30;
 /// Bytes per request of a larger copy.
 const COPY_PART_SIZE: u64 = 1 << 30;
-
-/// Copies items, each with its own call.
-pub(super) async fn copy_batch(
-    from: &Bucket,
-    to: &Bucket,
-    folder: &Folder,
-    items: &[CopyItem],
-) -> Vec<Result<CopyOutcome>> {
-    object_store::copy_all(items, |item| {
-        let entry = item.entry.clone();
-        let (key, target_key) = (from.key(folder, &entry.name), to.key(folder, &entry.name));
-        async move { copy(from, &key, to, &target_key, &entry).await }
-    })
-    .await
-}
 
 /// Copies an object with its metadata, if it is still the listed version.
 pub(super) async fn copy(

@@ -15,18 +15,14 @@ mod object;
 mod sign;
 mod upload;
 
-use crate::backend::{
-    Backend, Chunks, CopyItem, CopyOutcome, Cursor, Extended, Listing, Requests, Upload, UploadPlan,
-};
-use crate::cloud::object_store::{self, ObjectStore};
+use crate::backend::{Backend, Chunks, Cursor, Extended, Listing, Requests, Upload, UploadPlan};
+use crate::cloud::object_backend::{self, ObjectBackend};
 use crate::cloud::read_ahead;
 use crate::error::Result;
-use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
+use crate::{Capabilities, Entry, Folder};
 use bucket::Bucket;
 pub(crate) use listing::fuzz_listing;
-use std::any::Any;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A bucket, or a prefix in it. See the [crate](crate).
 ///
@@ -79,46 +75,32 @@ impl S3 {
     }
 }
 
-impl Backend for S3 {
+impl ObjectBackend for S3 {
+    type Store = Bucket;
+
+    fn store(&self) -> &Bucket {
+        &self.bucket
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            write: true,
-            resumable_listing: true,
-            resumable_upload: true,
-            keeps_parts: true,
-            modified: Some(Duration::from_nanos(1)),
             listed_times: false,
-            metadata: true,
-            max_batch_copy: u64::MAX,
-            folders: false,
-            longest_name: Some(self.bucket.longest_name()),
-            posix_names: false,
-            unicode_names: true,
             // The service needs time for every small file, and handles many at once.
             workers: (64, 128),
-            ..Capabilities::read_only()
+            ..object_backend::capabilities(self.bucket.longest_name())
         }
     }
 
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn list<'a>(
-        &'a self,
-        folder: &'a Folder,
-        from: Option<&'a Cursor>,
-    ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
+    fn list(&self, folder: &Folder, from: Option<&Cursor>) -> Box<dyn Listing> {
         let kept = self.prefix_listing.as_ref().filter(|_| from.is_none());
         let known = kept.and_then(|below| below.take_cached(folder));
-        let listing = known.unwrap_or_else(|| {
+        known.unwrap_or_else(|| {
             let listing = listing::S3Listing::new(self.bucket.clone(), folder, from);
             match &self.prefix_listing {
                 Some(below) => Box::new(listing.with_prefix_listing(below)),
                 None => Box::new(listing),
             }
-        });
-        Box::pin(std::future::ready(Ok(listing)))
+        })
     }
 
     fn for_walk(&self) -> Option<Arc<dyn Backend>> {
@@ -133,139 +115,71 @@ impl Backend for S3 {
         }))
     }
 
-    fn stat<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: Option<&'a [u8]>,
-    ) -> BoxFuture<'a, Result<Entry>> {
-        Box::pin(object_store::stat(&*self.bucket, folder, name))
-    }
-
-    fn read<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: &'a [u8],
+    async fn read(
+        &self,
+        key: Vec<u8>,
+        name: &[u8],
         offset: u64,
         length: u64,
-    ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
-        Box::pin(async move {
-            let key = self.bucket.key(folder, name);
-            let object = object::Object {
-                bucket: self.bucket.clone(),
-                key,
-                name: name.to_vec(),
-            };
-            read_ahead::read(object, offset, length, &self.bucket.part_memory).await
-        })
+    ) -> Result<Box<dyn Chunks>> {
+        let object = object::Object {
+            bucket: self.bucket.clone(),
+            key,
+            name: name.to_vec(),
+        };
+        read_ahead::read(object, offset, length, &self.bucket.part_memory).await
     }
 
-    fn extended<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: Option<&'a [u8]>,
-    ) -> BoxFuture<'a, Result<Extended>> {
-        Box::pin(async move {
-            let Some(name) = name else {
-                return Ok(Extended::new());
-            };
-            let headers = self.bucket.head(&self.bucket.key(folder, name)).await?;
-            Ok(object::HEADERS.extended_of(&headers))
-        })
+    async fn extended(&self, key: &[u8]) -> Result<Extended> {
+        Ok(object::HEADERS.extended_of(&self.bucket.head(key).await?))
     }
 
-    fn upload<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: &'a [u8],
-        plan: UploadPlan,
-    ) -> BoxFuture<'a, Result<Box<dyn Upload>>> {
-        Box::pin(async move {
-            let key = self.bucket.key(folder, name);
-            let upload = upload::S3Upload::open(self.bucket.clone(), key, name, plan).await?;
-            Ok(Box::new(upload) as Box<dyn Upload>)
-        })
+    async fn upload(&self, key: Vec<u8>, name: &[u8], plan: UploadPlan) -> Result<Box<dyn Upload>> {
+        let upload = upload::S3Upload::open(self.bucket.clone(), key, name, plan).await?;
+        Ok(Box::new(upload))
     }
 
-    fn discard<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: &'a [u8],
-        plan: &'a UploadPlan,
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            if plan.size <= upload::MAX_SINGLE_PUT {
-                return Ok(());
-            }
-            let key = self.bucket.key(folder, name);
-            let id = plan
-                .resume
-                .as_deref()
-                .and_then(|id| std::str::from_utf8(id).ok());
-            match id {
-                Some(id) => multipart::abort(&self.bucket, &key, id).await,
-                None => multipart::abort_others(&self.bucket, &key, None).await,
-            }
-        })
-    }
-
-    fn copy_batch<'a>(
-        &'a self,
-        source: &'a dyn Backend,
-        folder: &'a Folder,
-        items: &'a [CopyItem],
-    ) -> Option<BoxFuture<'a, Vec<Result<CopyOutcome>>>> {
-        let source = &source.as_any().downcast_ref::<S3>()?.bucket;
-        if !self.bucket.can_copy_from(source) {
-            return None;
+    async fn discard(&self, key: &[u8], plan: &UploadPlan) -> Result<()> {
+        if plan.size <= upload::MAX_SINGLE_PUT {
+            return Ok(());
         }
-        Some(Box::pin(copy::copy_batch(
-            source,
-            &self.bucket,
-            folder,
-            items,
-        )))
+        let resume = plan.resume.as_deref();
+        match resume.and_then(|id| std::str::from_utf8(id).ok()) {
+            Some(id) => multipart::abort(&self.bucket, key, id).await,
+            None => multipart::abort_others(&self.bucket, key, None).await,
+        }
     }
 
-    fn make_folder<'a>(&'a self, folder: &'a Folder) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            match folder.is_root() {
-                true => self.bucket.make().await,
-                false => self.bucket.put_empty(&self.bucket.prefix(folder)).await,
-            }
-        })
+    fn can_copy_from(&self, source: &Bucket) -> bool {
+        self.bucket.can_copy_from(source)
     }
 
-    fn set_attributes<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: Option<&'a [u8]>,
-        like: &'a Entry,
-        extended: Extended,
-    ) -> BoxFuture<'a, Result<Entry>> {
-        Box::pin(async move {
-            let Some(name) = name else {
-                // A folder has no attributes.
-                return Ok(Entry::new(like.name.clone(), Kind::Folder));
-            };
-            let key = self.bucket.key(folder, name);
-            copy::set_object_headers(&self.bucket, &key, name, like, &extended).await
-        })
+    async fn copy(
+        &self,
+        source: &Bucket,
+        key: &[u8],
+        target_key: &[u8],
+        listed: &Entry,
+    ) -> Result<Entry> {
+        copy::copy(source, key, &self.bucket, target_key, listed).await
     }
 
-    fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
-        Box::pin(object_store::remove(&*self.bucket, folder, name))
+    async fn make_bucket(&self) -> Result<()> {
+        self.bucket.make().await
     }
 
-    fn rename<'a>(
-        &'a self,
-        folder: &'a Folder,
-        name: &'a [u8],
-        to: (&'a Folder, &'a [u8]),
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let (from, target_key) = (self.bucket.key(folder, name), self.bucket.key(to.0, to.1));
-            object_store::rename(&*self.bucket, &from, &target_key).await
-        })
+    async fn put_folder(&self, key: Vec<u8>) -> Result<()> {
+        self.bucket.put_empty(&key).await
+    }
+
+    async fn set_attributes(
+        &self,
+        key: &[u8],
+        name: &[u8],
+        like: &Entry,
+        extended: &Extended,
+    ) -> Result<Entry> {
+        copy::set_object_headers(&self.bucket, key, name, like, extended).await
     }
 
     fn requests(&self) -> Requests {
@@ -285,9 +199,5 @@ impl Backend for S3 {
             true => 1 + read_ahead::requests(size),
             false => 1,
         }
-    }
-
-    fn writable(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.bucket.check())
     }
 }

@@ -141,7 +141,7 @@ async fn open_folder(
         false => Packet::lstat(path),
     };
     let found_attributes = attributes(&connection, stat_packet);
-    let (found_attributes, opened) = futures_util::join!(
+    let (found_attributes, opened) = tokio::join!(
         found_attributes,
         open(connection.clone(), Packet::open_folder(path))
     );

@@ -179,7 +179,7 @@ fn rank(policy: Policy, clock: &VirtualClock, queue: &FlowQueue, seq: u64) -> Ra
             tag: VirtualTime::ZERO,
             tie: seq,
         },
-        _ => clock.rank(&queue.account, seq),
+        Policy::Strict | Policy::Wfq | Policy::Hybrid => clock.rank(&queue.account, seq),
     }
 }
 
@@ -284,8 +284,12 @@ impl Classes {
         let tag = VirtualTime::ZERO;
         match self.policy {
             Policy::Fifo => Rank { tag, tie: seq },
-            policy if policy.shares(class.id) => self.clock.rank(&class.account, number),
-            _ => Rank { tag, tie: number },
+            Policy::Strict | Policy::Wfq | Policy::Hybrid if !self.policy.shares(class.id) => {
+                Rank { tag, tie: number }
+            }
+            Policy::Strict | Policy::Wfq | Policy::Hybrid => {
+                self.clock.rank(&class.account, number)
+            }
         }
     }
 

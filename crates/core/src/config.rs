@@ -35,7 +35,7 @@ pub struct Config {
     pub default_flow: FlowConfig,
     /// Flows with a weight or limits of their own.
     pub flows: BTreeMap<Flow, FlowConfig>,
-    /// The targets, known by their place. None means one without limits.
+    /// The targets, known by their place. An empty list means one target without limits.
     pub targets: Vec<TargetConfig>,
     /// How many jobs that only one target can serve may wait for it; `None` for
     /// max(bound / 10, 2 × bound / targets), where a bound for each class counts for all of them.
@@ -78,8 +78,12 @@ impl Default for Config {
 }
 
 /// How the next job is chosen among those whose gates are open.
+///
+/// Exhaustive on purpose: every place that decides by policy matches all of them, so that the
+/// compiler names the places to visit when one is added. In the core these are the order of classes
+/// and flows ([`shares`](Policy::shares), `classes.rs`) and the forecast (`engine/admit.rs`); the
+/// auditor in `headworks-sim` states independently what each policy forbids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Policy {
     /// The oldest, whatever its class and flow.
     Fifo,
@@ -92,9 +96,24 @@ pub enum Policy {
 }
 
 impl Policy {
+    /// All policies.
+    pub const ALL: [Policy; 4] = [Policy::Hybrid, Policy::Strict, Policy::Wfq, Policy::Fifo];
+
+    /// Its name in configurations.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Policy::Fifo => "fifo",
+            Policy::Strict => "strict",
+            Policy::Wfq => "wfq",
+            Policy::Hybrid => "hybrid",
+        }
+    }
+
     /// Whether a class shares with others by weight.
     #[inline]
-    pub(crate) fn shares(self, class: Class) -> bool {
+    #[must_use]
+    pub fn shares(self, class: Class) -> bool {
         match self {
             Policy::Wfq => true,
             Policy::Hybrid => class != Class(0),
@@ -146,6 +165,7 @@ impl ClassConfig {
     }
 
     /// `count` classes of halving weight; the last two have 1. Ten of them: 256, 128, … 2, 1, 1.
+    /// Weights stop at 2³¹.
     #[must_use]
     pub fn halving(count: usize) -> Vec<Self> {
         let top = count.saturating_sub(2).min(31);
@@ -256,7 +276,7 @@ pub enum ConfigError {
     Displaces {
         /// The class.
         class: Class,
-        /// The class, flow or target that the setting names.
+        /// The class that it names.
         displaced: Class,
     },
     /// A concurrency of 0 would let nothing through, ever.

@@ -228,7 +228,7 @@ impl TargetGroup {
         &self.targets
     }
 
-    /// Whether it goes when the last job that names it has ended.
+    /// Whether the group is removed when the last job that names it has ended.
     pub(crate) fn is_transient(&self) -> bool {
         !self.permanent
     }

@@ -7,13 +7,6 @@ use serde_json::Value;
 
 use crate::wire::class_name;
 
-const POLICIES: [(&str, Policy); 4] = [
-    ("hybrid", Policy::Hybrid),
-    ("strict", Policy::Strict),
-    ("wfq", Policy::Wfq),
-    ("fifo", Policy::Fifo),
-];
-
 /// Settings changed by hand; `None` where the configuration holds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Overrides {
@@ -33,17 +26,16 @@ impl Overrides {
             required: false,
             now,
         };
-        let policy = POLICIES.iter().find(|(_, known)| *known == config.policy);
-        let policies = POLICIES.map(|(name, _)| Choice {
-            value: name.to_owned(),
-            title: name.to_owned(),
+        let policies = Policy::ALL.map(|policy| Choice {
+            value: policy.name().to_owned(),
+            title: policy.name().to_owned(),
         });
         let mut all = vec![
             parameter(
                 "policy".into(),
                 "Policy".into(),
                 ParameterKind::Choice(policies.into()),
-                policy.map(|(name, _)| (*name).to_owned()),
+                Some(config.policy.name().to_owned()),
             ),
             parameter(
                 "max_concurrent".into(),
@@ -87,11 +79,10 @@ impl Overrides {
             }
             _ if key == "max_concurrent" => self.max_concurrent = Some(whole()?),
             _ if key == "policy" => {
-                let named = POLICIES
-                    .iter()
-                    .find(|(name, _)| value.as_str() == Some(*name));
+                let mut policies = Policy::ALL.into_iter();
+                let named = policies.find(|policy| value.as_str() == Some(policy.name()));
                 let problem = || PanelError::argument(key, "expected hybrid, strict, wfq or fifo");
-                self.policy = Some(named.ok_or_else(problem)?.1);
+                self.policy = Some(named.ok_or_else(problem)?);
             }
             _ => {
                 let problem = "this setting cannot be changed at run time";

@@ -173,7 +173,9 @@ impl<P> Core<P> {
             let (class, rank) = (self.lanes[lane].key.class, self.rank(lane));
             match self.config.policy {
                 Policy::Fifo => (rank, rank),
-                _ => (self.classes.rank_of(&self.classes[class], rank.tie), rank),
+                Policy::Strict | Policy::Wfq | Policy::Hybrid => {
+                    (self.classes.rank_of(&self.classes[class], rank.tie), rank)
+                }
             }
         };
         order(one) < order(other)

@@ -20,8 +20,8 @@ pub(super) enum Timer {
     Flow(FlowId),
 }
 
-/// A job that finds no place is postponed by at least this: with less, the timer would fire for
-/// ever at the same time.
+/// A job that finds no place is postponed by at least this. With zero, the timer would fire again
+/// at the same time, for ever.
 const SHORTEST_POSTPONEMENT: Duration = Duration::from_millis(10);
 
 impl<P> Core<P> {

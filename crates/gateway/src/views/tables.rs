@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headworks_core::{Class, Config, Policy, Rate, Reason, TargetState, View};
+use headworks_core::{Class, Config, Rate, Reason, TargetState, View};
 use headworks_service::panel::{Cell, Health, Line, LineKind, Paged, Row, Series, Unit};
 use jiff::Timestamp;
 
@@ -153,11 +153,7 @@ impl Tables<'_> {
     /// busy.
     fn by_weight(&self, level: usize) -> Option<f64> {
         let classes = &self.config.classes;
-        let shares = |level: usize| match self.config.policy {
-            Policy::Wfq => true,
-            Policy::Hybrid => level > 0,
-            _ => false,
-        };
+        let shares = |level: usize| self.config.policy.shares(Class(level as u8));
         let busy = |level: usize| self.recent.share(level).is_some_and(|share| share > 0.0);
         let all: u32 = (0..classes.len())
             .filter(|level| shares(*level) && busy(*level))

@@ -166,7 +166,7 @@ impl Model {
         let strictly_after = |class: Class| match self.config.policy {
             Policy::Strict => class > job.class,
             Policy::Hybrid => job.class == Class(0) && class > job.class,
-            _ => false,
+            Policy::Fifo | Policy::Wfq => false,
         };
         let ahead = self.held(job.class);
         ahead

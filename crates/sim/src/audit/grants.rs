@@ -146,7 +146,8 @@ impl Model {
                 Policy::Strict => waiting.class < record.class,
                 Policy::Hybrid => waiting.class == Class(0) && record.class != Class(0),
                 Policy::Fifo => older,
-                _ => false,
+                // Shares are checked over time, not grant by grant.
+                Policy::Wfq => false,
             };
             if inverted {
                 return self.require(false, || {
@@ -188,7 +189,7 @@ impl Model {
             Policy::Strict => one.class > other.class,
             Policy::Hybrid => other.class == Class(0) && one.class != Class(0),
             Policy::Fifo => one.joined > other.joined,
-            _ => false,
+            Policy::Wfq => false,
         }
     }
 

@@ -28,7 +28,7 @@ impl Report {
             scenario: scenario.name.clone(),
             about: scenario.about.clone(),
             seed,
-            policy: policy_name(scenario.config.policy),
+            policy: scenario.config.policy.name(),
             seconds: end.as_secs_f64(),
             totals: totals(&record.classes),
             left,
@@ -46,16 +46,6 @@ impl Report {
         report.flow_count = report.flows.len();
         report.flows.truncate(FLOWS);
         report
-    }
-}
-
-fn policy_name(policy: Policy) -> &'static str {
-    match policy {
-        Policy::Fifo => "fifo",
-        Policy::Strict => "strict",
-        Policy::Wfq => "wfq",
-        Policy::Hybrid => "hybrid",
-        _ => "other",
     }
 }
 
@@ -89,8 +79,11 @@ fn ratio(of: u64, whole: u64) -> f64 {
 
 fn classes(scenario: &Scenario, record: &Record) -> Vec<ClassReport> {
     let tallies = &record.classes;
-    let by_weight = matches!(scenario.config.policy, Policy::Wfq | Policy::Hybrid);
     let weight = |class: usize| scenario.config.classes[class].weight;
+    let by_weight = match scenario.config.policy {
+        Policy::Wfq | Policy::Hybrid => true,
+        Policy::Strict | Policy::Fifo => false,
+    };
     // Under `hybrid` the first class takes precedence and does not share by weight.
     let shares = |class: usize| {
         tallies[class].counts.offered > 0 && (scenario.config.policy != Policy::Hybrid || class > 0)

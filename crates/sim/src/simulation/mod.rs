@@ -310,7 +310,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Whether other targets could serve it as well.
+    /// Whether a request of this origin may go to more than one target.
     fn has_choice(&self, origin: u32) -> bool {
         let pick = self.request(origin).map(|request| &request.pick);
         matches!(pick, Some(TargetChoice::Any(targets)) if targets.len() > 1)

@@ -1,8 +1,9 @@
 //! The live feed: one snapshot per second, shared by all open pages.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::extract::State;
@@ -68,7 +69,7 @@ impl Feed {
         let time = now();
         let list = PanelList::of(&self.panels);
         let points = {
-            let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut history = self.history.lock();
             let mut record =
                 |panel: &PanelDescription| (panel.name.clone(), history.record(time, panel));
             list.panels.iter().map(&mut record).collect()
@@ -78,11 +79,11 @@ impl Feed {
             self.newest
                 .send_replace(to_json(time, &list.panels, &points));
         }
-        *self.points.lock().unwrap_or_else(PoisonError::into_inner) = points;
+        *self.points.lock() = points;
     }
 
     pub(crate) fn series(&self, panel: &str, widget: &str, span: usize) -> Option<SeriesHistory> {
-        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let history = self.history.lock();
         history.series(now(), panel, widget, span)
     }
 }
@@ -112,7 +113,7 @@ pub(crate) async fn stream(
     newest.mark_unchanged();
     let panels = PanelList::of(&feed.panels).panels;
     let first = {
-        let points = feed.points.lock().unwrap_or_else(PoisonError::into_inner);
+        let points = feed.points.lock();
         to_json(now(), &panels, &points)
     };
     let rest = stream::unfold(newest, |mut newest| async move {

@@ -12,10 +12,11 @@ use crate::store::{
 };
 use globset::GlobSet;
 use headworks_storage::{Folder, failpoint};
+use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction, params};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -212,7 +213,7 @@ pub(crate) fn spawn_control_task(
         let mut meter = RateMeter::default();
         let mut stored = ProgressSnapshot::default();
         for tick in 0_u32.. {
-            let (pending, paused) = poll(&read.lock().unwrap_or_else(PoisonError::into_inner));
+            let (pending, paused) = poll(&read.lock());
             progress.paused.store(paused, Relaxed);
             if pending
                 && writer

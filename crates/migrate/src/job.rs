@@ -402,7 +402,7 @@ fn identify(
         set_meta(
             &transaction,
             "job",
-            format!("{:08x}", crate::random() as u32),
+            format!("{:08x}", fastrand::u64(..) as u32),
         )?;
         set_meta(&transaction, "began", crate::now())?;
         set_meta(&transaction, "pass", 1)?;

@@ -19,7 +19,7 @@ use crate::proxied_stream::{ProxiedStream, Transport};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// TLS to the host over a [`Route`], all within the connect timeout.
+/// Connects to a host, with TLS for `https`, within the connect timeout.
 #[derive(Clone)]
 pub(crate) struct Connector {
     https: HttpsConnector<Route>,

@@ -1,9 +1,10 @@
 //! A DNS cache, shared by everything in a program that connects by host name.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,7 @@ impl DnsCache {
             let with_port = |address: &SocketAddr| SocketAddr::new(address.ip(), port);
             addresses.iter().map(with_port).collect::<Vec<_>>()
         };
-        let known = self.lock().get(host).cloned();
+        let known = self.0.lock().get(host).cloned();
         if let Some((at, addresses)) = &known
             && at.elapsed() < TTL
         {
@@ -56,7 +57,7 @@ impl DnsCache {
                 Ok(with_port(&addresses))
             }
             Err(error) if is_host_not_found(&error) => {
-                self.lock().remove(host);
+                self.0.lock().remove(host);
                 Err(error)
             }
             // A resolver that is down for a moment should not take down hosts that have not moved.
@@ -65,17 +66,13 @@ impl DnsCache {
     }
 
     fn insert(&self, host: &str, addresses: Vec<SocketAddr>) {
-        let mut names = self.lock();
+        let mut names = self.0.lock();
         if names.len() >= MAX_ENTRIES {
             names.retain(|_, (at, _)| at.elapsed() < TTL);
         }
         if names.len() < MAX_ENTRIES {
             names.insert(host.to_owned(), (Instant::now(), addresses));
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, CacheEntry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -121,7 +118,7 @@ mod tests {
         assert!(!first.is_empty() && first.iter().all(|at| at.ip().is_loopback()));
         // The cached addresses are returned.
         let elsewhere = "192.0.2.1:0".parse().unwrap();
-        names.lock().get_mut("localhost").unwrap().1 = vec![elsewhere];
+        names.0.lock().get_mut("localhost").unwrap().1 = vec![elsewhere];
         let again = names.clone().resolve("localhost", 2).await.unwrap();
         assert_eq!(again, ["192.0.2.1:2".parse().unwrap()]);
     }

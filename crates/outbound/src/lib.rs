@@ -7,6 +7,7 @@
 
 mod connector;
 mod dns_cache;
+mod error_chain;
 mod proxied_stream;
 mod roots;
 
@@ -26,6 +27,7 @@ use tokio::net::TcpStream;
 
 use connector::Connector;
 pub use dns_cache::{DnsCache, is_host_not_found};
+pub use error_chain::error_chain;
 pub use roots::read as read_certificates;
 
 /// How the client reaches others.

@@ -1,6 +1,6 @@
 //! A handle on a pool, and the parts that all handles share.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, stretch};
 use crate::driver::{Driver, Message, Task, WaiterId};
 use crate::metrics::Metrics;
 use crate::notice::{Cancel, EndReason};
@@ -49,8 +49,7 @@ impl<P> Shared<P> {
     ) -> Result<Ticket, Refused<P>> {
         let answer = self.driver.submit(self.clock.now(), job, watcher);
         answer.map_err(|mut refused| {
-            let jitter = self.clock.jitter();
-            refused.retry_after = refused.retry_after.map(|after| jitter.stretch(after));
+            refused.retry_after = refused.retry_after.map(stretch);
             refused
         })
     }

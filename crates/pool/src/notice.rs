@@ -1,6 +1,6 @@
 //! Reports about jobs that were not done, and about targets.
 
-use crate::clock::Jitter;
+use crate::clock::stretch;
 use headworks_core::{Booking, Reason, TargetId, TargetState, Ticket, Unservable};
 use std::time::Duration;
 use thiserror::Error;
@@ -63,13 +63,13 @@ pub enum EndReason {
 }
 
 impl EndReason {
-    fn jittered(self, jitter: &Jitter) -> Self {
+    fn jittered(self) -> Self {
         match self {
             EndReason::Shed {
                 retry_after,
                 booking,
             } => EndReason::Shed {
-                retry_after: retry_after.map(|after| jitter.stretch(after)),
+                retry_after: retry_after.map(stretch),
                 booking,
             },
             other => other,
@@ -78,7 +78,7 @@ impl EndReason {
 }
 
 impl<P> Notice<P> {
-    pub(crate) fn jittered(self, jitter: &Jitter) -> Self {
+    pub(crate) fn jittered(self) -> Self {
         match self {
             Notice::Ended {
                 ticket,
@@ -87,7 +87,7 @@ impl<P> Notice<P> {
             } => Notice::Ended {
                 ticket,
                 payload,
-                reason: reason.jittered(jitter),
+                reason: reason.jittered(),
             },
             other => other,
         }
@@ -149,7 +149,7 @@ impl Denied {
         }
     }
 
-    pub(crate) fn jittered(self, jitter: &Jitter) -> Self {
+    pub(crate) fn jittered(self) -> Self {
         match self {
             Denied::Refused {
                 reason,
@@ -157,10 +157,10 @@ impl Denied {
                 booking,
             } => Denied::Refused {
                 reason,
-                retry_after: retry_after.map(|after| jitter.stretch(after)),
+                retry_after: retry_after.map(stretch),
                 booking,
             },
-            Denied::Ended(reason) => Denied::Ended(reason.jittered(jitter)),
+            Denied::Ended(reason) => Denied::Ended(reason.jittered()),
             Denied::WouldWait => Denied::WouldWait,
         }
     }

@@ -33,7 +33,7 @@ impl Acquire {
     ) -> Self {
         let wait = match entered {
             Ok((waiter, ticket)) => Wait::Waiting(waiter, ticket),
-            Err(denied) => Wait::Over(Some(denied.jittered(shared.clock.jitter()))),
+            Err(denied) => Wait::Over(Some(denied.jittered())),
         };
         Acquire { shared, wait }
     }
@@ -74,7 +74,7 @@ impl Future for Acquire {
             Message::Granted(lease) => Ok(Permit::new(self.shared.clone(), waiter, lease)),
             Message::Denied(denied) => {
                 self.shared.driver.remove_waiter(waiter);
-                Err(denied.jittered(self.shared.clock.jitter()))
+                Err(denied.jittered())
             }
             Message::Leave | Message::Drained => {
                 unreachable!("job {ticket:?} is a caller's, which is granted or denied")
@@ -183,7 +183,7 @@ impl Permit {
         let lease = self.lease.take().expect("a permit is given back once");
         let (shared, waiter, ticket) = (self.shared.clone(), self.waiter, lease.ticket);
         let now = shared.clock.now();
-        let (outcome, verdict) = report.settle(now, &shared.clock);
+        let (outcome, verdict) = report.settle(now);
         let wait = match shared
             .driver
             .give_back(now, waiter, lease, outcome, verdict)

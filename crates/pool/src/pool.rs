@@ -64,8 +64,8 @@ impl<P: Send + 'static> Pool<P> {
         let workers = workers.at_least_one();
         let clock = Clock::new();
         let listener = {
-            let (handler, jitter) = (handler.clone(), clock.jitter().clone());
-            move |notice: crate::Notice<P>| handler.notice(notice.jittered(&jitter))
+            let handler = handler.clone();
+            move |notice: crate::Notice<P>| handler.notice(notice.jittered())
         };
         let listener = Box::new(listener);
         let driver = Driver::new(config, clock.now(), Runners::Workers, workers, listener)?;

@@ -1,6 +1,5 @@
 //! How an attempt went, in durations: handlers know nothing of the core's time.
 
-use crate::clock::Clock;
 use headworks_core::{Cost, Fault, Outcome, Time, Verdict};
 use std::time::Duration;
 
@@ -86,12 +85,12 @@ impl Report {
         Self::new(self.attempt, health)
     }
 
-    pub(crate) fn settle(self, now: Time, clock: &Clock) -> (Outcome, Verdict) {
+    pub(crate) fn settle(self, now: Time) -> (Outcome, Verdict) {
         let outcome = match self.attempt {
             Attempt::Done(cost) => Outcome::Done { cost },
             Attempt::Retry(fault) => Outcome::Retry {
                 fault,
-                random: clock.jitter().random(),
+                random: fastrand::u64(..),
             },
             Attempt::RetryIn(fault, after) => Outcome::RetryAt {
                 fault,

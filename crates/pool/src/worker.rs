@@ -171,7 +171,7 @@ impl<P: Send + 'static, H: Handler<P>> Worker<P, H> {
             let mut run = Run::new(&self.shared, self.waiter, lease);
             let report = self.attempt(&mut run).await;
             let now = clock.now();
-            let (outcome, verdict) = report.settle(now, clock);
+            let (outcome, verdict) = report.settle(now);
             let done = Some((run.into_lease(), outcome, verdict));
             message = driver.finish_and_next(now, self.waiter, done);
         }

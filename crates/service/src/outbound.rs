@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::ValidationError;
-pub use headworks_outbound::{DnsCache, Outbound, RequestBody, Settings, is_host_not_found};
+pub use headworks_outbound::{
+    DnsCache, Outbound, RequestBody, Settings, error_chain, is_host_not_found,
+};
 
 crate::section! {
     /// Outbound HTTP connections.

@@ -4,7 +4,8 @@
 //! it, or register as followers that must accept it first. A file is read and validated in full,
 //! and applied by all followers or by none, so an invalid file changes nothing.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 use tokio::sync::watch;
 
@@ -95,7 +96,7 @@ impl Reloader {
 
     fn followers(&self) -> MutexGuard<'_, Vec<ApplyFn>> {
         let followers = self.inner.followers.lock();
-        followers.unwrap_or_else(PoisonError::into_inner)
+        followers
     }
 
     /// Applies a configuration at all followers, or at none.
@@ -123,11 +124,7 @@ impl Reloader {
     /// # Errors
     /// Every problem found; the configuration in effect stays.
     pub fn reload(&self) -> Result<Reloaded, Problems> {
-        let reload_lock = self
-            .inner
-            .reload_lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let reload_lock = self.inner.reload_lock.lock();
         let read = self.inner.schema.load(&self.inner.sources);
         let outcome = read.and_then(|config| {
             // Published only once every follower has applied it, so that subscribers never see a
@@ -276,10 +273,10 @@ mod tests {
         let noted = taken.clone();
         reloader.on_reload(move |config| {
             let level = config.section::<LogConfig>().level.clone();
-            noted.lock().unwrap().push(level);
+            noted.lock().push(level);
             let noted = noted.clone();
             Ok(Box::new(move || {
-                noted.lock().unwrap().push("as before".into());
+                noted.lock().push("as before".into());
             }))
         });
         reloader.on_reload(
@@ -294,7 +291,7 @@ mod tests {
             problems.iter().next().unwrap().to_string(),
             "that is too much"
         );
-        assert_eq!(*taken.lock().unwrap(), ["trace", "as before"]);
+        assert_eq!(*taken.lock(), ["trace", "as before"]);
         assert_eq!(reloader.current().section::<LogConfig>().level, "info");
         file.write("[log]\nlevel = 'warn'\n");
         assert_eq!(reloader.reload().unwrap().changed, ["log.level"]);

@@ -3,10 +3,11 @@
 //! [`Shutdown`] owns the names of running tasks and the two signals (requested, forced). It does
 //! not know what a task does: a task watches [`Shutdown::requested`] and ends by itself.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -132,7 +133,7 @@ impl Shutdown {
     /// Names of the running tasks.
     #[must_use]
     pub fn running(&self) -> Vec<String> {
-        lock(&self.running).names.values().cloned().collect()
+        self.running.lock().names.values().cloned().collect()
     }
 
     /// Requests shutdown and waits until all tasks ended, `grace` is over, or shutdown is forced.
@@ -185,10 +186,6 @@ impl Shutdown {
     }
 }
 
-fn lock(running: &Mutex<TaskTable>) -> std::sync::MutexGuard<'_, TaskTable> {
-    running.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A guard that lists the name of a task while its future exists, whichever way it ends.
 struct TaskGuard {
     running: Arc<Mutex<TaskTable>>,
@@ -197,7 +194,7 @@ struct TaskGuard {
 
 impl TaskGuard {
     fn new(running: &Arc<Mutex<TaskTable>>, name: String) -> TaskGuard {
-        let mut table = lock(running);
+        let mut table = running.lock();
         let id = table.next;
         table.next += 1;
         table.names.insert(id, name);
@@ -206,7 +203,8 @@ impl TaskGuard {
     }
 
     fn name(&self) -> String {
-        lock(&self.running)
+        self.running
+            .lock()
             .names
             .get(&self.id)
             .cloned()
@@ -216,7 +214,7 @@ impl TaskGuard {
 
 impl Drop for TaskGuard {
     fn drop(&mut self) {
-        lock(&self.running).names.remove(&self.id);
+        self.running.lock().names.remove(&self.id);
     }
 }
 

@@ -300,7 +300,8 @@ pub trait Backend: Send + Sync + 'static {
         1
     }
 
-    /// Waits until everything written is durable.
+    /// Waits until everything written is durable. The default is for backends whose
+    /// [`finish`](Upload::finish) is durable by itself.
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(std::future::ready(Ok(())))
     }

@@ -1,9 +1,9 @@
-//! One small trait for storages that hold trees of files, and its backends.
+//! One trait for storages that hold trees of files, with five required methods, and its backends.
 //!
-//! A [`Backend`] lists folders page by page, reads ranges, and writes files atomically: a file is
-//! either complete or absent. Names are bytes: nothing is trimmed, folded or normalised. A backend
-//! declares what it supports ([`Capabilities`]) and rejects names that it cannot represent
-//! ([`Capabilities::name_problem`]).
+//! A [`Backend`] lists folders page by page, reads ranges, and writes files atomically: a reader
+//! sees the old file or the complete new one. Names are bytes: nothing is trimmed, folded or
+//! normalised. A backend declares what it supports ([`Capabilities`]) and rejects names that it
+//! cannot represent ([`Capabilities::name_problem`]).
 //!
 //! * [`Local`]: a directory of this machine, accessed by file descriptors, also beyond `PATH_MAX`.
 //! * [`S3`]: a bucket or a prefix in it, at Amazon or a compatible service.
@@ -14,9 +14,9 @@
 //! * [`Synth`]: a tree generated from a seed, with configurable latency and faults.
 //! * [`Recording`]: wraps another backend and records every call.
 //!
-//! The user of a backend decides when and how often to call it. Backends do not queue; those behind
-//! a network limit their concurrency and retry single requests, so a fault in a large operation
-//! does not restart it.
+//! The user of a backend decides when and how often to call it. Backends do not schedule; those
+//! behind a network make a call wait while too many run, and retry single requests, so a fault in a
+//! large operation does not restart it.
 
 mod azure;
 mod backend;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use headworks_service::config::format_duration;
+use headworks_service::outbound::error_chain;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::Full;
 
@@ -127,16 +128,4 @@ impl Upstream {
             Err(error) => Err(CallError::Broken(error_chain(&error))),
         }
     }
-}
-
-/// Formats an error and its causes in one line.
-pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

@@ -11,14 +11,14 @@ use headworks_core::TargetId;
 use headworks_h1::{
     Chunks, ClientConnection, OutgoingRequest, ResponseFraming, ResponseHead, SendError,
 };
-use headworks_service::outbound::Outbound;
+use headworks_service::outbound::{Outbound, error_chain};
 use http::{HeaderMap, Response, Uri};
 use http_body::SizeHint;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::call::{CallError, error_chain};
+use super::call::CallError;
 
 /// Connections of one serving thread to all upstreams.
 pub(crate) struct ClientPool {

@@ -191,8 +191,8 @@ async fn rates_are_learned_from_response_headers() {
         400
     );
     running.is_idle().await;
-    // The learned rate is 2 per second. The bucket keeps its content, but the next sixty requests
-    // take half a minute instead of one second.
+    // The learned rate is 2 per second, so twenty quick requests take almost twenty from the
+    // bucket. At 50 per second it would be refilled meanwhile.
     let free = async || {
         let stats = json(&running, "/admin/scheduler/stats").await;
         stats["upstreams"][0]["requests_free"].as_f64().unwrap()

@@ -31,8 +31,8 @@ use crate::store::set_meta;
 use headworks_core::{Bound, Config, Cost, Job as PoolJob, Limits, Policy, Rate, TargetConfig};
 use headworks_pool::{Permits, Pool, Workers};
 use headworks_storage::{Backend, Local};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use survey::Surveyor;
 use tasks::{Copier, CopyHandler, Fatal, Task};
@@ -165,7 +165,7 @@ impl Job {
         self.enter_stage(stage::COPYING, "copy started or resumed".into())
             .await?;
         let copied = CopyRun::new(self, options, None)?.run().await;
-        // Completed work is kept, also when the run was stopped.
+        // An empty write waits until all results are durable, also when the run was stopped.
         let flushed = self.writer.write(|_| Ok(())).await;
         copied.and(flushed)?;
         let outcome = self.state()?.outcome()?;
@@ -309,7 +309,7 @@ impl<'a> CopyRun<'a> {
     }
 
     fn fatal(&self) -> Option<(&'static str, headworks_storage::Error)> {
-        let fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
+        let fatal = self.fatal.lock();
         fatal.clone()
     }
 

@@ -1,4 +1,5 @@
-//! Writing the results of a copy to the state file.
+//! The results of a copy as rows of the state file. `tasks` posts them; the store's writer commits
+//! them after the destination is synced.
 
 use super::tasks::{FolderWork, LARGE_FILE};
 use crate::side::Side;

@@ -265,7 +265,9 @@ impl CopyRun<'_> {
                     return Ok(Staged::Failed(Record::Failed(error)));
                 }
                 ErrorAction::Retry(Fault::Overload(wait)) => wait,
-                ErrorAction::Retry(_) => self.job.settings.backoff.delay(attempt, crate::random()),
+                ErrorAction::Retry(_) => {
+                    self.job.settings.backoff.delay(attempt, fastrand::u64(..))
+                }
             };
             tokio::time::sleep(pause).await;
             self.apply_control().await?;

@@ -192,7 +192,7 @@ impl Surveyor {
                 other => return other,
             };
             let pause = match error.fault() {
-                Fault::Temporary => self.backoff.delay(attempt, crate::random()),
+                Fault::Temporary => self.backoff.delay(attempt, fastrand::u64(..)),
                 Fault::Overload(wait) => wait,
                 Fault::Permanent | Fault::Fatal => return Err(error),
             };

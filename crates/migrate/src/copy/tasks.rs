@@ -13,9 +13,10 @@ use headworks_storage::{
     Backend, CopyItem, CopyOutcome, Entry, Error, ErrorKind, Fault, Folder, Kind, Precondition,
     failpoint, on_this_thread,
 };
+use parking_lot::Mutex;
 use rusqlite::Transaction;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
@@ -97,7 +98,7 @@ impl Handler<Task> for CopyHandler {
                 Report::retry_in(wait).target(Health::Overloaded(wait))
             }
             Some(_) => {
-                let pause = self.0.backoff.delay(task.attempt, crate::random());
+                let pause = self.0.backoff.delay(task.attempt, fastrand::u64(..));
                 Report::retry_in(pause)
             }
         }
@@ -136,11 +137,7 @@ impl Copier {
         let over = self.plan_done.as_ref();
         self.stop.is_cancelled()
             || over.is_some_and(CancellationToken::is_cancelled)
-            || self
-                .fatal
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .is_some()
+            || self.fatal.lock().is_some()
     }
 
     /// Decides what an error means: abort the run, retry, or record a failure.
@@ -157,7 +154,7 @@ impl Copier {
     }
 
     fn abort(&self, side: &'static str, error: &Error) {
-        let mut fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fatal = self.fatal.lock();
         fatal.get_or_insert_with(|| (side, error.clone()));
     }
 

@@ -6,8 +6,8 @@ use crate::filter::Filters;
 use crate::job::{Job, Settings};
 use headworks_service::panel::{ActionResult, PanelError};
 use headworks_service::shutdown::Shutdown;
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 /// Slow, unreliable and nested, so that it runs for about a minute.
 const TREE: &str =
@@ -32,10 +32,7 @@ impl Demos {
     }
 
     pub(super) fn state_files(&self) -> Vec<PathBuf> {
-        self.started
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.started.lock().clone()
     }
 
     /// Starts a synthetic migration under `shutdown`, which drains it.
@@ -44,7 +41,7 @@ impl Demos {
         shutdown: &Shutdown,
     ) -> std::result::Result<ActionResult, PanelError> {
         let number = {
-            let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut started = self.started.lock();
             let running = started
                 .iter()
                 .filter(|path| crate::store::lock_holder(path).is_some());
@@ -58,7 +55,7 @@ impl Demos {
         };
         std::fs::create_dir_all(&self.folder)
             .map_err(|error| PanelError::Failed(format!("{}: {error}", self.folder.display())))?;
-        let source = format!("synth://?seed={}&{TREE}", crate::random() as u32);
+        let source = format!("synth://?seed={}&{TREE}", fastrand::u64(..) as u32);
         let destination = self.folder.join(format!("copy-{number}"));
         let job = open(&self.state(number), &source, &destination);
         let job = job.map_err(|error| PanelError::Failed(error.to_string()))?;

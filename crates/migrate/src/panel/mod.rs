@@ -23,8 +23,9 @@ use headworks_service::panel::{
 };
 use headworks_service::shutdown::Shutdown;
 use jobs::JobList;
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Interval between two readings, if reading is quick.
@@ -102,17 +103,14 @@ impl Shared {
             files.extend(self.demos.state_files());
             let last = self.jobs();
             let jobs = jobs::read_jobs(&files, &last);
-            *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = jobs;
+            *self.jobs.lock() = jobs;
         });
         let _ = reading.await;
         POLL_INTERVAL.max(began.elapsed() * POLL_SHARE)
     }
 
     fn jobs(&self) -> JobList {
-        self.jobs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.jobs.lock().clone()
     }
 
     /// Returns the state file of the job with this id.

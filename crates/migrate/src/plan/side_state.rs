@@ -10,10 +10,11 @@ use headworks_core::Time;
 use headworks_core::rounds::{Discovered, Lease, Rounds, RoundsConfig};
 use headworks_pool::Pool;
 use headworks_storage::{Capabilities, Cursor, Folder, Kind};
+use parking_lot::Mutex;
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Maximum number of folders in memory per side.
@@ -41,16 +42,12 @@ pub(super) struct ListingProgress {
 
 impl ListingProgress {
     pub(super) fn cursor(&self) -> Option<Cursor> {
-        self.cursor
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.cursor.lock().clone()
     }
 
     /// Records a page handed to the store. Attempts count from here.
     pub(super) fn page_stored(&self, cursor: Option<Cursor>) {
-        *self.cursor.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(cursor.unwrap_or_default());
+        *self.cursor.lock() = Some(cursor.unwrap_or_default());
         self.failed.store(0, Relaxed);
     }
 

@@ -383,7 +383,7 @@ impl Walk<'_> {
         let mut ended = false;
         let attempts = listing.folder.progress.record_failure();
         if error.fault() == Fault::Temporary && attempts < self.job.settings.attempts {
-            let pause = self.job.settings.backoff.delay(attempts, crate::random());
+            let pause = self.job.settings.backoff.delay(attempts, fastrand::u64(..));
             match side.rounds.retry(now, lease, now + pause) {
                 Settled::Failed { .. } => ended = true,
                 _ => {

@@ -10,9 +10,9 @@ pub use snapshot::{ProgressSnapshot, RateMeter, SideSnapshot};
 
 use crate::side::Side;
 use headworks_core::rounds::{Progress as RoundsProgress, State};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The current phase of a job.
@@ -161,17 +161,14 @@ impl SideProgress {
     /// Returns the rounds of this run, starting at the root; those of earlier runs are empty.
     #[must_use]
     pub fn rounds(&self) -> Vec<Round> {
-        self.rounds
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.rounds.lock().clone()
     }
 
     pub(crate) fn update(&self, rounds: &RoundsProgress, state: State) {
         self.round.store(rounds.round, Relaxed);
         self.activity
             .store(Activity::of(rounds, state) as u8, Relaxed);
-        let mut known = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.rounds.lock();
         let at = rounds.round as usize;
         if known.len() <= at {
             // The rounds before it closed between two updates.
@@ -224,11 +221,11 @@ impl Progress {
     /// Returns the current phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
-        *self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.phase.lock()
     }
 
     pub(crate) fn enter(&self, phase: Phase, total: u64, bytes: u64) {
-        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+        *self.phase.lock() = phase;
         self.total.store(total, Relaxed);
         self.total_bytes.store(bytes, Relaxed);
         self.done.store(0, Relaxed);

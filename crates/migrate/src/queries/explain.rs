@@ -1,6 +1,6 @@
 //! Everything known about one path.
 
-use super::{Explanation, StateReader, class, hex, status};
+use super::{Explanation, StateReader, class, status};
 use crate::error::Result;
 use crate::store::{FolderId, Pair, find_pair, folder_at};
 use headworks_storage::{Entry, Folder, display};
@@ -97,7 +97,7 @@ impl StateReader {
             .query_row(query, [pair.path()], |row| row.get(0))
             .optional()?;
         if let Some(hash) = hash {
-            lines.push(format!("sha256: {}", hex(&hash)));
+            lines.push(format!("sha256: {}", hex::encode(&hash)));
         }
         let query = "SELECT done FROM part WHERE parent = ? AND name = ?";
         let part: Option<i64> = self

@@ -545,19 +545,11 @@ fn class(pair: &Pair, status: Status, pass: i64) -> Class {
     }
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 /// Formats a line of `sha256sum`, which starts with a backslash if the path contains an escape.
 fn manifest_line(path: &[u8], hash: &[u8]) -> Vec<u8> {
     let odd = path.iter().any(|b| matches!(b, b'\n' | b'\\' | b'\r'));
     let mut line = if odd { b"\\".to_vec() } else { Vec::new() };
-    line.extend(hex(hash).bytes());
+    line.extend(hex::encode(hash).bytes());
     line.extend(b"  ./");
     for &byte in path {
         match byte {

@@ -1,8 +1,8 @@
 //! The queue of the writer, bounded by rows, so that folders of any size use the same memory. It is
 //! drained all at once.
 
+use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Maximum number of queued rows before producers block.
@@ -39,19 +39,12 @@ impl<T> Default for WriteQueue<T> {
 }
 
 impl<T> WriteQueue<T> {
-    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Appends an item of this many rows. Blocks while the queue is full, and drops the item if the
-    /// queue is closed.
+    /// queue is finished or closed.
     pub(super) fn push(&self, rows: usize, item: T) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.rows >= MAX_ROWS && !state.closed {
-            state = self
-                .not_full
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.not_full.wait(&mut state);
         }
         if state.closed || state.finished {
             drop(state);
@@ -66,20 +59,13 @@ impl<T> WriteQueue<T> {
     /// `None` when the queue is finished and empty.
     pub(super) fn pop_all(&self, timeout: Option<Duration>) -> Option<VecDeque<T>> {
         let until = timeout.map(|timeout| Instant::now() + timeout);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.items.is_empty() && !state.finished {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            state = match left {
-                Some(Duration::ZERO) => return Some(VecDeque::new()),
-                Some(left) => {
-                    let waited = self.not_empty.wait_timeout(state, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => self
-                    .not_empty
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner),
-            };
+            match until {
+                Some(until) if until <= Instant::now() => return Some(VecDeque::new()),
+                Some(until) => drop(self.not_empty.wait_until(&mut state, until)),
+                None => self.not_empty.wait(&mut state),
+            }
         }
         if state.items.is_empty() {
             return None;
@@ -91,19 +77,19 @@ impl<T> WriteQueue<T> {
 
     /// Returns whether the queue is finished and empty.
     pub(super) fn is_drained(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.finished && state.items.is_empty()
     }
 
     /// Finishes the queue: no more items will be pushed.
     pub(super) fn finish(&self) {
-        self.lock().finished = true;
+        self.state.lock().finished = true;
         self.not_empty.notify_all();
     }
 
     /// Closes the queue: no more items will be popped, and the queued ones are dropped.
     pub(super) fn close(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.closed = true;
         let dropped = std::mem::take(&mut state.items);
         self.not_full.notify_all();

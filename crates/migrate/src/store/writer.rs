@@ -9,9 +9,10 @@ use super::write_queue::WriteQueue;
 use crate::error::{Error, Result};
 use crate::side::Side;
 use headworks_storage::failpoint;
+use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -86,7 +87,7 @@ impl Writer {
             .name("state writer".into())
             .spawn(move || {
                 if let Err(error) = write(connection, &items, sync) {
-                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    *failure.lock() = Some(error);
                 }
                 items.close();
             })
@@ -150,7 +151,7 @@ impl Writer {
         let result = Arc::new(Mutex::new(None));
         let slot = result.clone();
         let job = move |transaction: &Transaction<'_>| {
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(work(transaction)?);
+            *slot.lock() = Some(work(transaction)?);
             Ok(())
         };
         let writer = self.clone();
@@ -161,7 +162,7 @@ impl Writer {
         if receiver.await.is_err() {
             return Err(self.failure().unwrap_or(Error::WriterGone));
         }
-        let mut done = result.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = result.lock();
         done.take().ok_or(Error::WriterGone)
     }
 
@@ -171,25 +172,16 @@ impl Writer {
             .shared
             .thread
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
             .take_if(|thread| thread.is_finished());
         if let Some(thread) = thread {
             let _ = thread.join();
         }
-        self.shared
-            .failed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        self.shared.failed.lock().take()
     }
 
     /// Returns whether the writer accepts work.
     pub(crate) fn is_alive(&self) -> bool {
-        let thread = self
-            .shared
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let thread = self.shared.thread.lock();
         thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
@@ -198,20 +190,11 @@ impl Writer {
     pub(crate) fn close(self) -> Result<()> {
         let Writer { queue, shared } = self;
         queue.finish();
-        let thread = shared
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let thread = shared.thread.lock().take();
         if let Some(thread) = thread {
             let _ = thread.join();
         }
-        match shared
-            .failed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-        {
+        match shared.failed.lock().take() {
             Some(error) => Err(error),
             None => Ok(()),
         }
@@ -255,7 +238,7 @@ fn write(
         failpoint::hit("before-commit");
         let committing = Instant::now();
         transaction.commit()?;
-        wait = GroupWait::on_durable(group.rows, committing.elapsed());
+        wait = GroupWait::after_commit(group.rows, committing.elapsed());
         failpoint::hit("after-commit");
         group
             .on_durable
@@ -320,7 +303,7 @@ struct GroupWait {
 
 impl GroupWait {
     /// Returns the wait after a group with this many rows and a commit of this duration.
-    fn on_durable(rows: usize, commit: Duration) -> GroupWait {
+    fn after_commit(rows: usize, commit: Duration) -> GroupWait {
         if rows < LARGE_GROUP {
             return GroupWait::default();
         }
@@ -395,14 +378,14 @@ mod tests {
 
     #[test]
     fn a_group_waits_longer_if_commits_are_expensive() {
-        let expensive = GroupWait::on_durable(LARGE_GROUP, Duration::from_secs(1));
+        let expensive = GroupWait::after_commit(LARGE_GROUP, Duration::from_secs(1));
         assert_eq!(
             (expensive.total, expensive.idle),
             (MAX_GROUP_WAIT, MAX_IDLE_WAIT)
         );
-        let cheap = GroupWait::on_durable(LARGE_GROUP, Duration::from_millis(1));
+        let cheap = GroupWait::after_commit(LARGE_GROUP, Duration::from_millis(1));
         assert!(cheap.total < expensive.total && cheap.idle < expensive.idle);
-        let small = GroupWait::on_durable(LARGE_GROUP - 1, Duration::from_secs(1));
+        let small = GroupWait::after_commit(LARGE_GROUP - 1, Duration::from_secs(1));
         assert_eq!(small, GroupWait::default());
     }
 

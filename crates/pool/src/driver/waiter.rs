@@ -39,7 +39,8 @@ pub(crate) enum Message<P> {
     Leave,
 }
 
-/// A worker, a caller of `acquire`, or somebody who waits for the pool to be idle.
+/// The state of a task that waits: a worker, a caller of `acquire`, or one that waits for the pool
+/// to be idle.
 #[derive(Debug)]
 pub(super) struct Waiter<P> {
     pub(super) message: Option<Message<P>>,

@@ -44,7 +44,7 @@ async fn list<N: Send + Sync + 'static, A: Adapter<N>>(
     // Nodes are wrapped, and so allocated, without the lock.
     let listed = listed.map(|children| children.into_iter().map(Arc::new).collect());
     let now = shared.clock.now();
-    let random = shared.clock.jitter().random();
+    let random = fastrand::u64(..);
     let retry_at = now + shared.backoff.delay(lease.attempt, random);
     let settled = (shared.sides.lock()).settle(side, now, lease, listed, retry_at);
     let (closed, _error) = settled;

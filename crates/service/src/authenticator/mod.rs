@@ -10,10 +10,10 @@
 
 mod credential;
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use subtle::ConstantTimeEq;
@@ -126,7 +126,7 @@ impl Authenticator {
         if bool::from(claim.1.as_bytes().ct_eq(right.reveal().as_bytes())) {
             return AuthOutcome::Accepted;
         }
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock();
         // Kept as a hash: memory stays bounded however long a guess is, and no near miss of a token
         // is stored.
         let (from, hash) = (rate_limit_key(from), self.hasher.hash_one(claim));
@@ -157,8 +157,7 @@ impl Authenticator {
 fn generate_secret() -> Result<Secret, Error> {
     let mut bytes = [0u8; 32];
     getrandom::fill(&mut bytes)?;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Secret::from(hex.as_str()))
+    Ok(Secret::from(hex::encode(bytes).as_str()))
 }
 
 /// The key under which guesses are counted. An IPv6 client usually controls a whole /64.
@@ -276,7 +275,7 @@ mod tests {
                 AuthOutcome::Rejected
             );
         }
-        assert!(authenticator.failures.lock().unwrap().len() <= MAX_ADDRESSES);
+        assert!(authenticator.failures.lock().len() <= MAX_ADDRESSES);
     }
 
     #[test]

@@ -29,4 +29,7 @@ pub use schema::{Config, Schema};
 pub use secret::{Secret, non_empty_secret};
 pub use section::{Key, Section, SectionSpec, ValidationError};
 pub use sources::Sources;
-pub use units::{Amount, bytes, format_duration, format_size, millis, minutes, seconds};
+pub use units::{
+    Amount, bytes, format_duration, format_size, millis, minutes, parse_seconds, parse_size,
+    seconds,
+};

@@ -8,7 +8,9 @@
 use std::fmt;
 use std::time::Duration;
 
-const DURATION_UNITS: [(&str, u64); 8] = [
+/// Units, the largest first.
+const DURATION_UNITS: [(&str, u64); 9] = [
+    ("w", 604_800_000_000_000),
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
     ("min", 60_000_000_000),
@@ -19,17 +21,25 @@ const DURATION_UNITS: [(&str, u64); 8] = [
     ("ns", 1),
 ];
 
-const SIZE_UNITS: [(&str, u64); 9] = [
+/// Units, the largest first. A single letter is binary, as with rsync and rclone.
+const SIZE_UNITS: [(&str, u64); 13] = [
+    ("T", 1 << 40),
     ("TiB", 1 << 40),
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
     ("TB", 1_000_000_000_000),
+    ("G", 1 << 30),
+    ("GiB", 1 << 30),
     ("GB", 1_000_000_000),
+    ("M", 1 << 20),
+    ("MiB", 1 << 20),
     ("MB", 1_000_000),
+    ("K", 1 << 10),
+    ("KiB", 1 << 10),
     ("KB", 1_000),
     ("B", 1),
 ];
+
+/// Units that are read but not written.
+const READ_ONLY: [&str; 6] = ["w", "min", "T", "G", "M", "K"];
 
 /// Sums `number unit` pairs, in the smallest unit. `plain` is the unit of a bare number.
 fn parse(text: &str, units: &[(&str, u64)], plain: u64) -> Option<u128> {
@@ -64,12 +74,29 @@ fn scaled(number: &str, factor: u64) -> Option<u128> {
     possible.then(|| product.round() as u128)
 }
 
+/// Parses a duration such as `90s`, `1h30m` or `3w`. A plain number means seconds.
+///
+/// ```
+/// use std::time::Duration;
+/// assert_eq!(headworks_service::config::parse_seconds("2m"), Some(Duration::from_secs(120)));
+/// ```
+#[must_use]
+pub fn parse_seconds(text: &str) -> Option<Duration> {
+    parse_duration(text, 1_000_000_000)
+}
+
 fn parse_duration(text: &str, plain: u64) -> Option<Duration> {
     let nanos = parse(text, &DURATION_UNITS, plain)?;
     Some(Duration::from_nanos(u64::try_from(nanos).ok()?))
 }
 
-fn parse_size(text: &str) -> Option<u64> {
+/// Parses a size such as `64MiB`, `10GB` or `20M`. A plain number means bytes.
+///
+/// ```
+/// assert_eq!(headworks_service::config::parse_size("20M"), Some(20 << 20));
+/// ```
+#[must_use]
+pub fn parse_size(text: &str) -> Option<u64> {
     u64::try_from(parse(text, &SIZE_UNITS, 1)?).ok()
 }
 
@@ -101,7 +128,7 @@ fn show(amount: u128, units: &[(&str, u64)], zero: &str) -> String {
     }
     units
         .iter()
-        .filter(|(unit, _)| *unit != "min")
+        .filter(|(unit, _)| !READ_ONLY.contains(unit))
         .find(|(_, factor)| amount.is_multiple_of(u128::from(*factor)))
         .map_or_else(
             || amount.to_string(),
@@ -236,7 +263,7 @@ unit_module!(
     std::time::Duration,
     "A duration; a plain number means seconds.",
     "a duration such as \"30s\", \"5m\" or \"1h30m\" (a plain number means seconds)",
-    |text| super::parse_duration(text, 1_000_000_000),
+    super::parse_seconds,
     super::format_duration
 );
 unit_module!(
@@ -298,6 +325,10 @@ mod tests {
     fn sizes_as_people_write_them() {
         assert_eq!(parse_size("64MiB"), Some(64 << 20));
         assert_eq!(parse_size("10MB"), Some(10_000_000));
+        assert_eq!(parse_size("20M"), Some(20 << 20));
+        assert_eq!(parse_size("1.5g"), Some(3 << 29));
+        assert_eq!(format_size(64_000_000), "64MB");
+        assert_eq!(format_size(64 << 20), "64MiB");
         assert_eq!(parse_size("1500"), Some(1500));
         assert_eq!(parse_size("lots"), None);
     }

@@ -9,7 +9,8 @@ mod family;
 #[cfg(test)]
 mod test_parser;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use parking_lot::RwLock;
+use std::sync::Arc;
 
 pub use exposition::{Exposition, Samples};
 pub use family::{Family, Kind};
@@ -55,21 +56,14 @@ impl Registry {
 
     /// Adds `collector`.
     pub fn add(&self, collector: Arc<dyn Collect>) {
-        self.collectors
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(collector);
+        self.collectors.write().push(collector);
     }
 
     /// Renders all metrics in the text exposition format.
     #[must_use]
     pub fn render(&self) -> String {
         // Cloned, so that no collector runs under the lock.
-        let collectors = self
-            .collectors
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let collectors = self.collectors.read().clone();
         let mut out = Exposition::default();
         for collector in &collectors {
             collector.collect(&mut out);

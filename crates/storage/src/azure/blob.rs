@@ -5,7 +5,7 @@ use super::metadata;
 use crate::backend::Extended;
 use crate::cloud::object_headers::{ObjectHeaders, read_rfc3339, write_rfc3339};
 use crate::cloud::ranged_read::{Checksum, RangeSource};
-use crate::cloud::{Call, StreamedResponse, header_text, hex};
+use crate::cloud::{Call, StreamedResponse, header_text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry};
 use base64::Engine;
@@ -99,7 +99,7 @@ impl RangeSource for Blob {
         let md5 = BASE64_STANDARD
             .decode(header_text(headers, "content-md5")?)
             .ok()?;
-        Some(Checksum::md5(hex(&md5).as_bytes()))
+        Some(Checksum::md5(hex::encode(&md5).as_bytes()))
     }
 
     fn failure(&self, kind: ErrorKind, message: &str) -> Error {

@@ -6,7 +6,7 @@
 //! removed sooner.
 
 use super::container::Container;
-use crate::cloud::{Call, SegmentedBytes, random, xml};
+use crate::cloud::{Call, SegmentedBytes, xml};
 use crate::error::{ErrorKind, Result};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -26,7 +26,7 @@ pub(super) struct UploadId([u8; 6]);
 
 impl UploadId {
     pub(super) fn new() -> UploadId {
-        let [upload_id @ .., _, _] = random().to_be_bytes();
+        let [upload_id @ .., _, _] = fastrand::u64(..).to_be_bytes();
         UploadId(upload_id)
     }
 

@@ -139,7 +139,7 @@ pub(crate) async fn next_bytes(body: &mut Incoming) -> Result<Option<Bytes>, Str
         let frame = frame.map_err(|_| format!("no data for {} s", READ_TIMEOUT.as_secs()))?;
         match frame {
             None => return Ok(None),
-            Some(Err(error)) => return Err(super::error_chain(&error)),
+            Some(Err(error)) => return Err(headworks_outbound::error_chain(&error)),
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(bytes) if bytes.has_remaining() => return Ok(Some(bytes)),
                 _ => {}

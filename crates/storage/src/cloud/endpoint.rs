@@ -3,13 +3,13 @@
 use super::body::collect_checked;
 use super::limiter::{Limiter, LimiterPermit, Limits};
 use super::retries::{NO_ANSWER, RetryPolicy};
-use super::text::error_chain;
 use super::{Call, StreamedBody, collect};
 use crate::backend::Requests;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Fault};
 use bytes::Bytes;
 use headworks_outbound::Outbound;
+use headworks_outbound::error_chain;
 use http::{HeaderMap, Method, Response, StatusCode};
 use hyper::body::{Body, Incoming};
 use parking_lot::Mutex;

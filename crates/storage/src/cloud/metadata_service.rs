@@ -1,8 +1,9 @@
 //! Requests for credentials to a local metadata service.
 
-use super::{SegmentedBytes, collect, error_chain};
+use super::{SegmentedBytes, collect};
 use bytes::Bytes;
 use headworks_outbound::Outbound;
+use headworks_outbound::error_chain;
 use http::{Request, StatusCode};
 use std::time::Duration;
 

@@ -29,9 +29,9 @@ pub(crate) mod xml;
 pub(crate) use body::{SegmentedBytes, StreamedBody, collect, next_bytes, streamed_body};
 pub(crate) use call::Call;
 pub(crate) use endpoint::{Endpoint, FullResponse, Protocol, StreamedResponse};
-pub(crate) use retries::{RetryPolicy, random};
+pub(crate) use retries::RetryPolicy;
 pub(crate) use status::kind_of_status;
-pub(crate) use text::{error_chain, header_text, hex, quoted_etag};
+pub(crate) use text::{header_text, quoted_etag};
 pub(crate) use token::bearer;
 
 use std::sync::Arc;

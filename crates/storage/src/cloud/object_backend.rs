@@ -19,7 +19,7 @@ pub(crate) trait ObjectBackend: Send + Sync + Sized + 'static {
     /// The bucket or container.
     fn store(&self) -> &Self::Store;
 
-    /// What differs from [`capabilities`].
+    /// The abilities of the store: [`capabilities`] with its own differences.
     fn capabilities(&self) -> Capabilities;
 
     /// Starts listing a folder, or resumes at a cursor.
@@ -90,7 +90,7 @@ pub(crate) trait ObjectBackend: Send + Sync + Sized + 'static {
     fn requests_to_read(&self, size: u64) -> u64;
 }
 
-/// What object stores have in common.
+/// Abilities that object stores have in common.
 pub(crate) fn capabilities(longest_name: usize) -> Capabilities {
     Capabilities {
         write: true,

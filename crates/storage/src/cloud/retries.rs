@@ -50,7 +50,7 @@ impl RetryPolicy {
         }
         match error.fault() {
             Fault::Temporary => {
-                tokio::time::sleep(self.backoff.delay(attempt, random())).await;
+                tokio::time::sleep(self.backoff.delay(attempt, fastrand::u64(..))).await;
                 Ok(())
             }
             // The limiter delays all calls alike.
@@ -58,12 +58,6 @@ impl RetryPolicy {
             _ => Err(error),
         }
     }
-}
-
-/// Returns a random number for jitter and ids. Not cryptographic.
-pub(crate) fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    RandomState::new().build_hasher().finish()
 }
 
 #[cfg(test)]

@@ -162,8 +162,8 @@ impl ObjectBackend for Gcs {
     }
 
     fn requests_to_read(&self, size: u64) -> u64 {
-        // The metadata must be known before the bytes arrive; of a large file even before the
-        // upload starts.
+        // One request for the metadata, and one more before a large upload, which needs it at its
+        // start.
         1 + u64::from(size > upload::MAX_SINGLE_PUT) + read_ahead::requests(size)
     }
 }

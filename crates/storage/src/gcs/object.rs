@@ -4,7 +4,7 @@ use super::bucket::Bucket;
 use crate::backend::Extended;
 use crate::cloud::object_headers::{is_kept, read_rfc3339, write_rfc3339};
 use crate::cloud::ranged_read::{Checksum, RangeSource};
-use crate::cloud::{SegmentedBytes, StreamedResponse, hex, media_type};
+use crate::cloud::{SegmentedBytes, StreamedResponse, media_type};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry, Kind};
 use base64::Engine;
@@ -216,7 +216,7 @@ impl RangeSource for Object {
         let decoded = BASE64_STANDARD
             .decode(self.resource.md5_hash.as_ref()?)
             .ok()?;
-        Some(Checksum::md5(hex(&decoded).as_bytes()))
+        Some(Checksum::md5(hex::encode(&decoded).as_bytes()))
     }
 
     fn failure(&self, kind: ErrorKind, message: &str) -> Error {

@@ -4,8 +4,8 @@ use super::bucket::{Bucket, with_precondition};
 use super::object::Resource;
 use super::session::{Session, SessionProgress};
 use crate::backend::{Extended, Precondition, Upload, UploadPlan, incomplete_upload};
+use crate::cloud::SegmentedBytes;
 use crate::cloud::object_store::ObjectStore;
-use crate::cloud::{SegmentedBytes, random};
 use crate::error::{ErrorKind, Result};
 use crate::{BoxFuture, Entry};
 use base64::Engine;
@@ -160,7 +160,7 @@ impl GcsUpload {
     async fn put(&mut self, mut resource: Resource) -> Result<Box<Resource>> {
         resource.md5_hash = self.md5.take().map(encode_md5);
         let call = self.bucket.upload_call("put", &self.key, "multipart")?;
-        let boundary = format!("{:016x}{:016x}", random(), random());
+        let boundary = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
         let mut body = SegmentedBytes::default();
         let head = format!(
             "--{boundary}\r\ncontent-type: application/json; charset=utf-8\r\n\r\n{}\r\n--{boundary}\r\ncontent-type: application/octet-stream\r\n\r\n",

@@ -7,7 +7,7 @@ use crate::backend::Requests;
 use crate::cloud::object_store::ObjectStore;
 use crate::cloud::url::Url;
 use crate::cloud::{
-    Call, Endpoint, Environment, FullResponse, Protocol, SegmentedBytes, header_text, hex,
+    Call, Endpoint, Environment, FullResponse, Protocol, SegmentedBytes, header_text,
     kind_of_status, percent, xml,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -252,7 +252,7 @@ impl Protocol for Bucket {
             let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
             set("x-amz-date", &now.to_string());
             if !call.headers.contains_key("x-amz-content-sha256") {
-                set("x-amz-content-sha256", &hex(&sha256(&call.body)));
+                set("x-amz-content-sha256", &hex::encode(&sha256(&call.body)));
             }
             if let Some(token) = &keys.token {
                 set("x-amz-security-token", token);

@@ -195,7 +195,7 @@ impl ObjectBackend for S3 {
 
     fn requests_to_read(&self, size: u64) -> u64 {
         match size > upload::MAX_SINGLE_PUT {
-            // The metadata must be known before the bytes arrive.
+            // One more request for the metadata, which an upload in parts needs at its start.
             true => 1 + read_ahead::requests(size),
             false => 1,
         }

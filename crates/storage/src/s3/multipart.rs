@@ -3,7 +3,7 @@
 use super::bucket::Bucket;
 use super::sign::sha256;
 use crate::cloud::object_headers::version;
-use crate::cloud::{Call, SegmentedBytes, hex, percent, xml};
+use crate::cloud::{Call, SegmentedBytes, percent, xml};
 use crate::error::{ErrorKind, Result};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -31,7 +31,7 @@ impl UploadedPart {
             None => {
                 let mut hasher = Md5::new();
                 piece.iter().for_each(|bytes| hasher.update(bytes));
-                self.etag == hex(&hasher.finalize())
+                self.etag == hex::encode(&hasher.finalize())
             }
         }
     }

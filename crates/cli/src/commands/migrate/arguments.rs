@@ -1,6 +1,7 @@
 //! The command line of `headworks migrate`.
 
 use clap::{Args, Subcommand, ValueEnum};
+use headworks_service::config::{parse_seconds, parse_size};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -226,28 +227,9 @@ fn rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "expected a number above 0".to_owned())
 }
 
-fn number(text: &str, units: &[(char, u64)]) -> Option<u64> {
-    let last = text.chars().next_back()?;
-    let unit = units
-        .iter()
-        .find(|(letter, _)| letter.eq_ignore_ascii_case(&last));
-    match unit {
-        Some((_, factor)) => text[..text.len() - 1]
-            .parse::<u64>()
-            .ok()?
-            .checked_mul(*factor),
-        None => text.parse().ok(),
-    }
-}
-
 fn size(text: &str) -> Result<u64, String> {
-    let units = [
-        ('k', 1 << 10),
-        ('m', 1 << 20),
-        ('g', 1 << 30),
-        ('t', 1 << 40),
-    ];
-    number(text, &units).ok_or_else(|| "write a number of bytes, as in 500, 10k, 20M or 2G".into())
+    let problem = "expected a size, as in 500, 10k, 20M, 2GiB or 1GB";
+    parse_size(text).ok_or_else(|| problem.to_owned())
 }
 
 /// Parses a size above zero: with a limit of zero a copy would never end.
@@ -259,13 +241,6 @@ fn some(text: &str) -> Result<u64, String> {
 }
 
 fn age(text: &str) -> Result<Duration, String> {
-    let units = [
-        ('s', 1),
-        ('m', 60),
-        ('h', 3600),
-        ('d', 86_400),
-        ('w', 604_800),
-    ];
-    let seconds = number(text, &units).map(Duration::from_secs);
-    seconds.ok_or_else(|| "write a time, as in 90s, 10m, 2h, 7d or 3w".into())
+    let problem = "expected a time, as in 90s, 10m, 2h, 7d or 3w";
+    parse_seconds(text).ok_or_else(|| problem.to_owned())
 }

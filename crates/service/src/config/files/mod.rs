@@ -24,7 +24,7 @@ pub use self::yaml::is_shallow_yaml;
 pub(super) enum Content {
     /// Sections in the native format.
     Sections(Table),
-    /// Keys of a predecessor's file, each with the header above it, if any.
+    /// Keys of a file of a program that Headworks replaces, each with the header above it, if any.
     Legacy(Vec<LegacyKey>),
 }
 

@@ -37,8 +37,8 @@ pub struct Rules {
     pub retry_pause: Duration,
     /// Maximum attempts per page.
     pub attempts: u32,
-    /// Maximum total wait of a page. Without it, a host that always asks for patience would be
-    /// waited for forever.
+    /// Maximum total wait of a page. Without it, a host that always answers "retry later" would be
+    /// retried for ever.
     pub max_wait: Duration,
     /// Maximum pages per host; some hosts have no last page.
     pub pages_per_host: usize,

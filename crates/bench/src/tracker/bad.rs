@@ -63,8 +63,8 @@ fn p99(settings: &str) -> f64 {
     times[times.len() * 99 / 100]
 }
 
-/// Lists forwarders of every kind. Suspensions and probe pauses are short, so that they keep
-/// misbehaving.
+/// Lists forwarders of every kind. Suspensions and probe pauses are short, so that the forwarders
+/// are asked often enough to misbehave.
 fn settings(forwarders: SocketAddr) -> String {
     let closed = loopback(Process::free().port());
     let one = |number: usize| {
@@ -115,8 +115,8 @@ fn response_times(process: &Process, seconds: u64) -> Vec<f64> {
 }
 
 /// Accounts for announces without a response. When this machine stalls, the sender catches up in a
-/// burst, and the kernel drops what does not fit into a socket's buffer: those are no responses
-/// that the tracker lost. Any other is.
+/// burst, and the kernel drops what does not fit into a socket's buffer. Such drops are
+/// not the tracker's fault. Any other missing response fails the run.
 fn check_missing(missing: usize, tracker: SocketAddr, socket: &UdpSocket) {
     if missing == 0 {
         return;

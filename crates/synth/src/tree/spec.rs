@@ -37,7 +37,7 @@ pub struct TreeSpec {
     pub seed: u64,
     /// Levels of folders below the root. `depth=4`, default 3.
     pub depth: u32,
-    /// Folders per folder, above the last level. `dirs=10`, default 10.
+    /// Subfolders per folder; folders of the last level have none. `dirs=10`, default 10.
     pub dirs: Spread,
     /// Files per folder. `files=100`, default 10.
     pub files: Spread,

@@ -30,7 +30,7 @@ pub(super) enum JobOutcome {
     Done(Duration),
     /// The job is retried with backoff, and fails after the last attempt.
     Retry,
-    /// The job is retried after this time.
+    /// The job is retried after this time. This costs no attempt.
     RetryAfter(Duration),
     /// The job failed. The torrent is due at the forwarder again after this time.
     Failed(Duration),

@@ -77,16 +77,28 @@ impl Rate {
 }
 
 /// The bucket: starts full.
+///
+/// ```
+/// use headworks_core::{Cost, Rate, Time, TokenBucket};
+///
+/// let mut bucket = TokenBucket::new(Rate::per_second(2.0), Time::ZERO);
+/// assert!(bucket.try_take(Time::ZERO, Cost(2)).is_ok());
+/// let at = bucket.try_take(Time::ZERO, Cost(1)).unwrap_err();
+/// assert_eq!(at, Time::from_millis(500));
+/// assert!(bucket.try_take(at, Cost(1)).is_ok());
+/// ```
 #[derive(Clone, Debug)]
-pub(crate) struct Bucket {
+pub struct TokenBucket {
     rate: Rate,
     level: i128,
     at: Time,
 }
 
-impl Bucket {
-    pub(crate) fn new(rate: Rate, now: Time) -> Self {
-        Bucket {
+impl TokenBucket {
+    /// A full bucket.
+    #[must_use]
+    pub fn new(rate: Rate, now: Time) -> Self {
+        TokenBucket {
             rate,
             level: full(rate),
             at: now,
@@ -94,7 +106,7 @@ impl Bucket {
     }
 
     /// Applies a new rate from now on, keeping the level or the debt. A full bucket stays full.
-    pub(crate) fn set_rate(&mut self, now: Time, rate: Rate) {
+    pub fn set_rate(&mut self, now: Time, rate: Rate) {
         self.level = if self.is_full(now) {
             full(rate)
         } else {
@@ -110,6 +122,20 @@ impl Bucket {
             self.at = now;
             let gained = nanos * i128::from(self.rate.micros);
             self.level = full(self.rate).min(self.level.saturating_add(gained));
+        }
+    }
+
+    /// Takes `cost` if there is enough.
+    ///
+    /// # Errors
+    /// The time at which there will be enough.
+    pub fn try_take(&mut self, now: Time, cost: Cost) -> Result<(), Time> {
+        match self.ready_at(now, cost) {
+            None => {
+                self.charge(now, cost);
+                Ok(())
+            }
+            Some(at) => Err(at),
         }
     }
 
@@ -180,7 +206,7 @@ mod tests {
 
     #[test]
     fn refills_exactly() {
-        let mut bucket = Bucket::new(Rate::per_second(3.0), Time::ZERO);
+        let mut bucket = TokenBucket::new(Rate::per_second(3.0), Time::ZERO);
         bucket.charge(Time::ZERO, Cost(3));
         let at = bucket.ready_at(Time::ZERO, Cost(1)).expect("empty");
         assert_eq!(at, Time::from_nanos(333_333_334));
@@ -195,7 +221,7 @@ mod tests {
 
     #[test]
     fn larger_than_the_burst_waits_for_full_and_leaves_debt() {
-        let mut bucket = Bucket::new(Rate::per_second(10.0), Time::ZERO);
+        let mut bucket = TokenBucket::new(Rate::per_second(10.0), Time::ZERO);
         assert_eq!(bucket.ready_at(Time::ZERO, Cost(50)), None);
         bucket.charge(Time::ZERO, Cost(50));
         assert_eq!(
@@ -210,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_refund_stops_at_the_burst() {
-        let mut bucket = Bucket::new(Rate::per_second(10.0), Time::ZERO);
+        let mut bucket = TokenBucket::new(Rate::per_second(10.0), Time::ZERO);
         bucket.charge(Time::ZERO, Cost(5));
         bucket.refund(Time::ZERO, Cost(500));
         assert_eq!(bucket.level(), 10.0);
@@ -218,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_new_rate_keeps_the_debt() {
-        let mut bucket = Bucket::new(Rate::per_second(10.0), Time::ZERO);
+        let mut bucket = TokenBucket::new(Rate::per_second(10.0), Time::ZERO);
         bucket.charge(Time::ZERO, Cost(30));
         bucket.set_rate(Time::from_secs(1), Rate::per_second(1.0));
         assert_eq!(bucket.level(), -10.0);

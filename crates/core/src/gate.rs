@@ -4,7 +4,7 @@
 //! A gate is checked before a job is taken. It never decides which job goes next; it says whether
 //! one may.
 
-use crate::bucket::{Bucket, Rate};
+use crate::bucket::{Rate, TokenBucket};
 use crate::config::Limits;
 use crate::id::Cost;
 use crate::time::Time;
@@ -38,13 +38,13 @@ pub(crate) struct Gate {
     running: u32,
     concurrent: Option<u32>,
     max_cost: Option<Cost>,
-    requests: Option<Box<Bucket>>,
-    cost: Option<Box<Bucket>>,
+    requests: Option<Box<TokenBucket>>,
+    cost: Option<Box<TokenBucket>>,
 }
 
 impl Gate {
     pub(crate) fn new(limits: Limits, now: Time) -> Self {
-        let bucket = |rate: Rate| Box::new(Bucket::new(rate, now));
+        let bucket = |rate: Rate| Box::new(TokenBucket::new(rate, now));
         Gate {
             running: 0,
             concurrent: limits.concurrent,
@@ -63,7 +63,7 @@ impl Gate {
         ] {
             match (bucket.as_deref_mut(), rate) {
                 (Some(bucket), Some(rate)) => bucket.set_rate(now, rate),
-                (_, rate) => *bucket = rate.map(|rate| Box::new(Bucket::new(rate, now))),
+                (_, rate) => *bucket = rate.map(|rate| Box::new(TokenBucket::new(rate, now))),
             }
         }
     }
@@ -160,7 +160,8 @@ impl Gate {
 
     /// The levels of its buckets: requests, cost.
     pub(crate) fn levels(&self) -> (Option<f64>, Option<f64>) {
-        let level = |bucket: &Option<Box<Bucket>>| bucket.as_ref().map(|bucket| bucket.level());
+        let level =
+            |bucket: &Option<Box<TokenBucket>>| bucket.as_ref().map(|bucket| bucket.level());
         (level(&self.requests), level(&self.cost))
     }
 }

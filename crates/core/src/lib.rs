@@ -29,6 +29,7 @@
 )]
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
+mod adaptive;
 mod aging;
 mod backoff;
 mod blocked;
@@ -59,8 +60,9 @@ mod targets;
 mod time;
 mod wheel;
 
+pub use adaptive::AdaptiveLimit;
 pub use backoff::Backoff;
-pub use bucket::Rate;
+pub use bucket::{Rate, TokenBucket};
 pub use config::{
     Bound, ClassConfig, Config, ConfigError, FlowConfig, Limits, MAX_CLASSES, MAX_SET, OnSuspend,
     Policy, TargetConfig,

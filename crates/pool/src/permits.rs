@@ -74,7 +74,7 @@ impl Permits {
         let entered = shared.driver.try_enter(shared.clock.now(), job);
         entered
             .map(|(waiter, lease)| Permit::new(shared.clone(), waiter, lease))
-            .map_err(|denied| denied.jittered())
+            .map_err(Denied::jittered)
     }
 
     /// Ends it: nothing more is admitted, callers that wait are told, and permits that are out may

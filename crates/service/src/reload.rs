@@ -95,8 +95,7 @@ impl Reloader {
     }
 
     fn followers(&self) -> MutexGuard<'_, Vec<ApplyFn>> {
-        let followers = self.inner.followers.lock();
-        followers
+        self.inner.followers.lock()
     }
 
     /// Applies a configuration at all followers, or at none.

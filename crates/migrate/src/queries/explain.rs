@@ -97,7 +97,7 @@ impl StateReader {
             .query_row(query, [pair.path()], |row| row.get(0))
             .optional()?;
         if let Some(hash) = hash {
-            lines.push(format!("sha256: {}", hex::encode(&hash)));
+            lines.push(format!("sha256: {}", hex::encode(hash)));
         }
         let query = "SELECT done FROM part WHERE parent = ? AND name = ?";
         let part: Option<i64> = self

@@ -99,7 +99,7 @@ impl RangeSource for Blob {
         let md5 = BASE64_STANDARD
             .decode(header_text(headers, "content-md5")?)
             .ok()?;
-        Some(Checksum::md5(hex::encode(&md5).as_bytes()))
+        Some(Checksum::md5(hex::encode(md5).as_bytes()))
     }
 
     fn failure(&self, kind: ErrorKind, message: &str) -> Error {

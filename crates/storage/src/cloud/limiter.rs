@@ -1,5 +1,6 @@
 //! A concurrency limit that adapts to the responses of a service.
 
+use headworks_core::{AdaptiveLimit, Cost, Rate, Time, TokenBucket};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,28 +11,26 @@ use tokio::time::Instant;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
-/// Limits concurrent calls by additive increase and multiplicative decrease (AIMD, Chiu and Jain
-/// 1989): an overload halves the limit and suspends all calls for a while; a round of successes
-/// raises it by one.
+/// Limits concurrent calls: an overload halves the limit and suspends all calls for a while; a
+/// round of successes raises it by one. Calls keep the configured rate.
 #[derive(Clone)]
 pub(crate) struct Limiter {
     shared: Arc<Shared>,
 }
 
 struct Shared {
+    start: Instant,
     state: Mutex<LimiterState>,
     changed: Notify,
 }
 
 struct LimiterState {
-    limit: f64,
-    max: f64,
+    limit: AdaptiveLimit,
     running: usize,
-    suspended_until: Option<Instant>,
+    suspended_until: Time,
     pause: Duration,
-    /// The minimum interval between calls, and when the next may start.
-    interval: Duration,
-    next_start: Instant,
+    /// Without it, calls have no rate.
+    rate: Option<TokenBucket>,
 }
 
 /// The configured limits of an endpoint.
@@ -53,50 +52,47 @@ pub(crate) struct LimiterPermit {
 
 impl Limiter {
     pub(crate) fn new(limits: Limits) -> Limiter {
+        let rate = Some(limits.interval).filter(|interval| !interval.is_zero());
+        let rate = rate.map(|interval| {
+            let burst = MAX_CATCH_UP.as_nanos() / interval.as_nanos();
+            let burst = Cost(u64::try_from(burst).unwrap_or(u64::MAX));
+            TokenBucket::new(Rate::every(interval).with_burst(burst), Time::ZERO)
+        });
         let state = LimiterState {
-            limit: limits.concurrent as f64,
-            max: limits.concurrent as f64,
-            interval: limits.interval,
-            next_start: Instant::now(),
+            limit: AdaptiveLimit::new(1.0, limits.concurrent as f64),
+            rate,
             running: 0,
-            suspended_until: None,
+            suspended_until: Time::ZERO,
             pause: FIRST_PAUSE,
         };
         Limiter {
             shared: Arc::new(Shared {
+                start: Instant::now(),
                 state: Mutex::new(state),
                 changed: Notify::new(),
             }),
         }
     }
 
+    fn now(&self) -> Time {
+        Time::ZERO + self.shared.start.elapsed()
+    }
+
     pub(crate) async fn acquire(&self) -> LimiterPermit {
         loop {
             let changed = self.shared.changed.notified();
-            let wait = {
-                let mut state = self.shared.state.lock();
-                let now = Instant::now();
-                let until = state
-                    .suspended_until
-                    .map_or(state.next_start, |until| until.max(state.next_start));
-                match Some(until).filter(|until| *until > now) {
-                    Some(until) => Some(until),
-                    None if (state.running as f64) < state.limit.max(1.0).floor() => {
-                        state.running += 1;
-                        if !state.interval.is_zero() {
-                            state.next_start =
-                                state.next_start.max(now - MAX_CATCH_UP) + state.interval;
-                        }
-                        return LimiterPermit {
-                            shared: self.shared.clone(),
-                        };
-                    }
-                    None => None,
+            let attempt = self.shared.state.lock().try_acquire(self.now());
+            match attempt {
+                Attempt::Acquired => {
+                    return LimiterPermit {
+                        shared: self.shared.clone(),
+                    };
                 }
-            };
-            match wait {
-                Some(until) => tokio::time::sleep_until(until).await,
-                None => changed.await,
+                Attempt::Until(at) => {
+                    let at = self.shared.start + at.since(Time::ZERO);
+                    tokio::time::sleep_until(at).await;
+                }
+                Attempt::Full => changed.await,
             }
         }
     }
@@ -104,23 +100,49 @@ impl Limiter {
     pub(crate) fn on_success(&self) {
         let mut state = self.shared.state.lock();
         state.pause = FIRST_PAUSE;
-        if state.limit < state.max {
-            state.limit = (state.limit + 1.0 / state.limit).min(state.max);
+        if !state.limit.is_at_most() {
+            let limit = state.limit.get();
+            state.limit.raise_to(limit + 1.0 / limit);
             self.shared.changed.notify_one();
         }
     }
 
     pub(crate) fn on_overload(&self, retry_after: Option<Duration>) {
         let mut state = self.shared.state.lock();
-        let now = Instant::now();
-        let is_new = state.suspended_until.is_none_or(|until| until <= now);
+        let now = self.now();
         let until = now + retry_after.unwrap_or(state.pause);
-        state.suspended_until = Some(state.suspended_until.map_or(until, |was| was.max(until)));
-        // Calls that ran together are rejected together, which counts as one overload.
-        if is_new {
-            state.limit = (state.limit / 2.0).max(1.0);
+        let until = state.suspended_until.max(until);
+        state.suspended_until = until;
+        if state.limit.cut(now, until, 0.5) {
             state.pause = (state.pause * 2).min(MAX_PAUSE);
         }
+    }
+}
+
+/// The result of an attempt to start a call.
+enum Attempt {
+    Acquired,
+    /// Not before this time.
+    Until(Time),
+    /// Not before a call ends or the limit rises.
+    Full,
+}
+
+impl LimiterState {
+    fn try_acquire(&mut self, now: Time) -> Attempt {
+        if self.suspended_until > now {
+            return Attempt::Until(self.suspended_until);
+        }
+        if self.running as f64 >= self.limit.get().floor() {
+            return Attempt::Full;
+        }
+        if let Some(rate) = &mut self.rate
+            && let Err(at) = rate.try_take(now, Cost(1))
+        {
+            return Attempt::Until(at);
+        }
+        self.running += 1;
+        Attempt::Acquired
     }
 }
 

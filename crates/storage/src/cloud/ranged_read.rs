@@ -62,7 +62,7 @@ impl Checksum {
         match self {
             Checksum::Sha256(hasher, expected) => hasher.finalize().as_slice() == expected,
             Checksum::Md5(hasher, expected) => {
-                hex::encode(&hasher.finalize()).as_bytes() == expected
+                hex::encode(hasher.finalize()).as_bytes() == expected
             }
         }
     }

@@ -216,7 +216,7 @@ impl RangeSource for Object {
         let decoded = BASE64_STANDARD
             .decode(self.resource.md5_hash.as_ref()?)
             .ok()?;
-        Some(Checksum::md5(hex::encode(&decoded).as_bytes()))
+        Some(Checksum::md5(hex::encode(decoded).as_bytes()))
     }
 
     fn failure(&self, kind: ErrorKind, message: &str) -> Error {

@@ -252,7 +252,7 @@ impl Protocol for Bucket {
             let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
             set("x-amz-date", &now.to_string());
             if !call.headers.contains_key("x-amz-content-sha256") {
-                set("x-amz-content-sha256", &hex::encode(&sha256(&call.body)));
+                set("x-amz-content-sha256", &hex::encode(sha256(&call.body)));
             }
             if let Some(token) = &keys.token {
                 set("x-amz-security-token", token);

@@ -31,7 +31,7 @@ impl UploadedPart {
             None => {
                 let mut hasher = Md5::new();
                 piece.iter().for_each(|bytes| hasher.update(bytes));
-                self.etag == hex::encode(&hasher.finalize())
+                self.etag == hex::encode(hasher.finalize())
             }
         }
     }

@@ -44,13 +44,13 @@ impl Signer<'_> {
         );
         let (date, _) = stamp.split_at_checked(8).unwrap_or((&stamp, ""));
         let scope = format!("{date}/{}/{}/aws4_request", self.region, self.service);
-        let hashed = hex::encode(&Sha256::digest(request.as_bytes()));
+        let hashed = hex::encode(Sha256::digest(request.as_bytes()));
         let text = format!("AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{hashed}");
         let key = hmac(format!("AWS4{}", self.secret).as_bytes(), date);
         let key = hmac(&key, self.region);
         let key = hmac(&key, self.service);
         let key = hmac(&key, "aws4_request");
-        let signature = hex::encode(&hmac(&key, &text));
+        let signature = hex::encode(hmac(&key, &text));
         let authorization = format!(
             "AWS4-HMAC-SHA256 Credential={}/{scope},SignedHeaders={names},Signature={signature}",
             self.id
@@ -103,7 +103,7 @@ mod tests {
         for (name, value) in query {
             call = call.query(name, value);
         }
-        let hash = hex::encode(&sha256(&call.body));
+        let hash = hex::encode(sha256(&call.body));
         call = call
             .header("host", "examplebucket.s3.amazonaws.com")
             .header("x-amz-date", "20130524T000000Z")

@@ -32,7 +32,7 @@ pub(super) fn part_size(size: u64) -> u64 {
 pub(super) fn with_checksum(bucket: &Bucket, call: Call, body: SegmentedBytes) -> (Call, String) {
     let hash = sha256(&body);
     let base64_hash = BASE64_STANDARD.encode(hash);
-    let call = call.header("x-amz-content-sha256", &hex::encode(&hash));
+    let call = call.header("x-amz-content-sha256", &hex::encode(hash));
     let call = match bucket.checksums {
         true => call.header("x-amz-checksum-sha256", &base64_hash),
         false => call,

@@ -124,7 +124,7 @@ impl Forwarding {
             outage,
             queue: SubmitQueue::start(submitter.clone()),
             submitter,
-            limiter: RateLimiter::default(),
+            limiter: RateLimiter::new(Instant::now()),
             last_rejected: LastRejected::default(),
         })
     }

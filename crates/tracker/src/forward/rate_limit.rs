@@ -2,6 +2,7 @@
 //! queue full.
 
 use crate::config::TrackerConfig;
+use headworks_core::{Cost, Rate, Time, TokenBucket};
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -9,23 +10,30 @@ use std::time::{Duration, Instant};
 /// The time for which a client that found the queue full is rejected without another try.
 const REJECTION_MEMORY: Duration = Duration::from_millis(100);
 
-/// A token bucket for first announces. It starts full.
-#[derive(Default)]
-pub(super) struct RateLimiter(Mutex<Option<(f64, Instant)>>);
+/// The rate of first announces. Its bucket starts full.
+pub(super) struct RateLimiter {
+    start: Instant,
+    bucket: Mutex<Option<TokenBucket>>,
+}
 
 impl RateLimiter {
+    pub(super) fn new(now: Instant) -> RateLimiter {
+        RateLimiter {
+            start: now,
+            bucket: Mutex::new(None),
+        }
+    }
+
     /// Takes a token. Returns `false` if the bucket is empty.
     pub(super) fn try_acquire(&self, now: Instant, config: &TrackerConfig) -> bool {
-        let burst = f64::from(config.rate_limit_initial_burst.max(1));
-        let rate = config.rate_limit_initial_per_sec.max(0.0);
-        let mut state = self.0.lock();
-        let level = state.map_or(burst, |(level, at)| {
-            let elapsed = now.saturating_duration_since(at).as_secs_f64();
-            (level + elapsed * rate).min(burst)
-        });
-        let admitted = level >= 1.0;
-        *state = Some((level - f64::from(u8::from(admitted)), now));
-        admitted
+        let burst = Cost(config.rate_limit_initial_burst.max(1).into());
+        let rate = Rate::per_second(config.rate_limit_initial_per_sec).with_burst(burst);
+        let now = Time::ZERO + now.saturating_duration_since(self.start);
+        let mut bucket = self.bucket.lock();
+        let bucket = bucket.get_or_insert_with(|| TokenBucket::new(rate, now));
+        // A reload may have changed it.
+        bucket.set_rate(now, rate);
+        bucket.try_take(now, Cost(1)).is_ok()
     }
 }
 
@@ -64,7 +72,8 @@ mod tests {
 
     #[test]
     fn a_burst_is_followed_by_the_rate() {
-        let (limiter, start) = (RateLimiter::default(), Instant::now());
+        let start = Instant::now();
+        let limiter = RateLimiter::new(start);
         let mut config = TrackerConfig::default();
         (
             config.rate_limit_initial_per_sec,

@@ -24,8 +24,10 @@ use tokio::sync::Semaphore;
 /// Permits that may be out at once: more than threads, or so few that most grants are a hand-off.
 const PLENTY: u32 = 1000;
 const SCARCE: u32 = 8;
-/// How long each shape runs.
+/// How long each shape runs, at least and per thread. A thread that shares a core with 63 others
+/// gets a slice of some milliseconds in turn, so a short run would not see all of them.
 const RUN: Duration = Duration::from_millis(400);
+const RUN_PER_THREAD: Duration = Duration::from_millis(40);
 const THREADS: [usize; 5] = [1, 2, 4, 16, 64];
 
 /// The figures of one number of threads on one number of cores.
@@ -182,6 +184,7 @@ fn behind_std(permits: u32) -> Call {
 fn run(call: Call, threads: usize, cores: usize) -> Found {
     let (stop, barrier) = (AtomicBool::new(false), Barrier::new(threads + 1));
     let calls = AtomicU64::new(0);
+    let length = RUN.max(RUN_PER_THREAD * threads as u32);
     let (mut waits, mut slowest) = (Vec::new(), u64::MAX);
     let begun = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads)
@@ -201,7 +204,7 @@ fn run(call: Call, threads: usize, cores: usize) -> Found {
             .collect();
         barrier.wait();
         let begun = Instant::now();
-        std::thread::sleep(RUN);
+        std::thread::sleep(length);
         stop.store(true, Ordering::Relaxed);
         let took = begun.elapsed();
         for thread in threads {

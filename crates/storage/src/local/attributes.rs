@@ -5,7 +5,7 @@ use crate::backend::Extended;
 use crate::error::{Error, Result};
 use crate::{Entry, Folder, Kind};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
 impl Root {
@@ -100,12 +100,7 @@ impl Root {
         if let Some(posix) = like.posix
             && like.kind == Kind::Special
         {
-            rustix::fs::chmodat(
-                &dir,
-                name,
-                Mode::from_raw_mode(posix.permissions()),
-                AtFlags::empty(),
-            )?;
+            chmod_node(&dir, name, Mode::from_raw_mode(posix.permissions()))?;
         }
         match like.modified {
             Some(at) => rustix::fs::utimensat(&dir, name, &times(at), AtFlags::SYMLINK_NOFOLLOW),
@@ -130,6 +125,18 @@ impl Root {
         let dir = self.folder(folder)?;
         node_extended(&dir, name).map_err(fail)
     }
+}
+
+/// Changes the permissions of a special file. `chmodat` would follow a symlink that took its place
+/// meanwhile, out of the tree; a descriptor stays with the file that was looked at.
+fn chmod_node(dir: impl AsFd, name: &[u8], mode: Mode) -> rustix::io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let node = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&node)?.st_mode);
+    if kind == FileType::Symlink {
+        return Err(Errno::LOOP);
+    }
+    rustix::fs::chmod(format!("/proc/self/fd/{}", node.as_raw_fd()), mode)
 }
 
 /// Returns a path to a name in an open folder, for system calls without a descriptor variant.
@@ -224,4 +231,38 @@ fn values(
     }
     extended.sort();
     Ok(extended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Posix;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn permissions_never_reach_through_a_symlink() {
+        let dir = tempfile::tempdir().unwrap();
+        let (outside, inside) = (dir.path().join("outside"), dir.path().join("inside"));
+        std::fs::write(&outside, "secret").unwrap();
+        std::fs::set_permissions(&outside, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::create_dir(&inside).unwrap();
+        // Listed as a special file, it is a symlink by now.
+        symlink(&outside, inside.join("pipe")).unwrap();
+        let owner = rustix::process::getuid().as_raw();
+        let posix = Posix {
+            mode: 0o010_666,
+            uid: owner,
+            gid: rustix::process::getgid().as_raw(),
+            device: 0,
+        };
+        let like = Entry {
+            posix: Some(posix),
+            ..Entry::new(b"pipe".to_vec(), Kind::Special)
+        };
+        let root = Root::new(&inside);
+        let set = root.set_attributes(&Folder::root(), Some(b"pipe"), &like, &Extended::new());
+        assert!(set.is_err());
+        let mode = std::fs::metadata(&outside).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600);
+    }
 }

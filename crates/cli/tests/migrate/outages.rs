@@ -74,6 +74,16 @@ fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))
 
 #[test]
 fn recorded_files_survive_a_power_failure_of_the_destination() {
+    survives_a_power_failure("mnt/dst", "mnt");
+}
+
+#[test]
+fn recorded_files_survive_a_power_failure_of_a_filesystem_inside_the_destination() {
+    survives_a_power_failure("dst", "dst/volume");
+}
+
+/// Copies a tree whose files all lie below `mount`, and discards there what was not synced.
+fn survives_a_power_failure(destination: &str, mount: &str) {
     let dir = TestDir::new();
     let image = dir.path("image");
     std::fs::File::create(&image)
@@ -86,39 +96,41 @@ fn recorded_files_survive_a_power_failure_of_the_destination() {
         "mkfs.ext4 is installed"
     );
     for folder in 0..30 {
-        let path = dir.path("src").join(format!("f{folder}"));
+        let path = dir.path("src/volume").join(format!("f{folder}"));
         std::fs::create_dir_all(&path).unwrap();
         for file in 0..10 {
             std::fs::write(path.join(format!("{file}")), vec![b'a' + file; 5000]).unwrap();
         }
     }
-    let args = ["run", "src", "mnt/dst"];
-    let mounted = Mount::image(&image, dir.path("mnt"));
+    let args = ["run", "src", destination];
+    let mounted = Mount::image(&image, dir.path(mount));
+    // The filesystem's own folder is no part of the source.
+    std::fs::remove_dir(dir.path(mount).join("lost+found")).unwrap();
     let child = dir.start(&[&args[..], &["--bwlimit", "300k"]].concat());
     until("some files are durable", || {
         dir.query_number("SELECT count(*) FROM destination WHERE copied > 0 AND kind = 1") > 20
     });
-    dir.python(CUT, &["mnt"]);
+    dir.python(CUT, &[mount]);
     let output = child.wait_with_output().unwrap();
     let printed = text(&output);
     assert_eq!(output.status.code(), Some(1), "{printed}");
     assert!(printed.contains("nothing is lost"), "{printed}");
     drop(mounted);
-    let _mounted = Mount::image(&image, dir.path("mnt"));
+    let _mounted = Mount::image(&image, dir.path(mount));
     let lost: Vec<String> = dir
         .durable()
         .into_iter()
         .filter_map(|call| Some(call.strip_prefix("destination copy ")?.to_owned()))
         .filter(|path| {
             let read = |root: &str| std::fs::read(dir.path(root).join(path)).ok();
-            read("src") != read("mnt/dst")
+            read("src") != read(destination)
         })
         .collect();
     assert!(lost.is_empty(), "reported done, and lost: {lost:?}");
     let output = dir.expect_no_repeats(&args);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
-    dir.compare_trees("src", "mnt/dst");
-    dir.expect_clean("mnt/dst");
+    dir.expect_clean(destination);
+    dir.compare_trees("src", destination);
 }
 
 #[test]

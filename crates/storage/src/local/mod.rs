@@ -10,6 +10,7 @@ mod bytes;
 mod copy;
 mod dirfd_cache;
 mod listing;
+mod mounts;
 mod nodes;
 mod rename;
 mod root;

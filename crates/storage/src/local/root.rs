@@ -1,6 +1,7 @@
 //! The descriptor of the root directory, and opening folders relative to it.
 
 use super::blocking_pool::BlockingPool;
+use super::mounts::mounts_below;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{Entry, Folder, Inode, Kind, Posix, Space};
 use rustix::fd::{AsFd, OwnedFd};
@@ -120,8 +121,27 @@ impl Root {
         }
     }
 
+    /// Syncs the root's filesystem and all that are mounted inside it: `syncfs` knows only one.
     pub(super) fn sync(&self) -> Result<()> {
-        rustix::fs::syncfs(self.fd()?).map_err(|e| self.failure("sync", e))
+        let fail = |e| self.failure("sync", e);
+        rustix::fs::syncfs(self.fd()?).map_err(fail)?;
+        let inside = std::fs::read("/proc/self/mountinfo")
+            .and_then(|table| Ok(mounts_below(&self.path.canonicalize()?, &table)));
+        let Ok(inside) = inside else {
+            // Without a table of mounts everything is synced.
+            rustix::fs::sync();
+            return Ok(());
+        };
+        for point in inside {
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            match rustix::fs::open(&point, flags, Mode::empty()) {
+                Ok(fd) => rustix::fs::syncfs(fd).map_err(fail)?,
+                // It was unmounted meanwhile, which syncs it.
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(fail(errno)),
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn space(&self) -> Result<Space> {

@@ -16,7 +16,7 @@ use crate::config::{GatewayConfig, RuleSettings, TenantRule, TenantSettings, Ups
 use crate::keys::Keys;
 use crate::learned_limits::LearnedLimits;
 use crate::time_rules::TimeRule;
-use crate::upstream::{Upstream, UpstreamMetrics};
+use crate::upstream::{Upstream, UpstreamHealth, UpstreamMetrics};
 use crate::wire::Dialect;
 
 /// Target ids of upstreams, by name. An upstream keeps its id for the life of the process, even
@@ -24,19 +24,19 @@ use crate::wire::Dialect;
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamIds {
     names: Vec<String>,
-    metrics: Vec<Arc<UpstreamMetrics>>,
+    kept: Vec<(Arc<UpstreamMetrics>, Arc<UpstreamHealth>)>,
 }
 
 impl UpstreamIds {
-    fn assign(&mut self, name: &str) -> (TargetId, Arc<UpstreamMetrics>) {
+    fn assign(&mut self, name: &str) -> (TargetId, (Arc<UpstreamMetrics>, Arc<UpstreamHealth>)) {
         let known = self.names.iter().position(|known| known == name);
         let index = known.unwrap_or_else(|| {
             self.names.push(name.to_owned());
-            self.metrics.push(Arc::default());
+            self.kept.push(Default::default());
             self.names.len() - 1
         });
         let target = TargetId::new(u32::try_from(index).expect("fewer than 2^32 upstreams"));
-        (target, self.metrics[index].clone())
+        (target, self.kept[index].clone())
     }
 }
 
@@ -66,11 +66,11 @@ impl ActiveConfig {
         let mut upstreams = vec![None; upstream_ids.names.len()];
         for upstream in wanted {
             for (part, settings) in upstream.scheduler_targets().enumerate() {
-                let (target, metrics) = upstream_ids.assign(&settings.name);
+                let (target, kept) = upstream_ids.assign(&settings.name);
                 let limit = (part < upstream.limit.len()).then_some(part);
                 upstreams.resize(upstream_ids.names.len(), None);
                 upstreams[target.index()] =
-                    Some(Arc::new(Upstream::new(target, settings, limit, metrics)));
+                    Some(Arc::new(Upstream::new(target, settings, limit, kept)));
             }
         }
         let rules = config.rule.iter();

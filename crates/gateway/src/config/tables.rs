@@ -6,6 +6,8 @@ use std::time::Duration;
 use headworks_service::config::Secret;
 use serde::{Deserialize, Serialize};
 
+use crate::upstream::SuspendRule;
+
 /// Settings of one class that differ from the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -134,7 +136,8 @@ pub struct UpstreamSettings {
     /// Further status codes after which a request is tried at another upstream, besides 429 and
     /// 503, such as [500, 502, 529]. The response may then be generated twice.
     pub retry_on: Vec<u16>,
-    /// Number of faults in a row that suspend it; 0 for never.
+    /// Number of faults in a row that suspend it; 0 for never. Failed connections count for the
+    /// whole upstream, error responses for one model and over distinct requests.
     pub fault_threshold: u32,
     /// Duration of a suspension after faults, and after an overload response without `Retry-After`.
     #[serde(with = "headworks_service::config::seconds")]
@@ -216,6 +219,14 @@ impl UpstreamSettings {
             ..self.clone()
         });
         apart.chain([self.clone()])
+    }
+
+    /// When faults suspend it, and for how long.
+    pub(crate) fn suspend_rule(&self) -> SuspendRule {
+        SuspendRule {
+            threshold: self.fault_threshold,
+            suspend_for: self.suspend_for,
+        }
     }
 
     /// The upstream that is used if none is configured.

@@ -2,12 +2,13 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
+use smallvec::SmallVec;
 
 use super::admit::{self, RequestHeaders};
 use super::body::GatewayBody;
@@ -169,19 +170,20 @@ async fn prepare(
     let body = admit::body(&active, body).await?;
     let summary = read_summary(&body)
         .map_err(|message| Problem::new(StatusCode::BAD_REQUEST, "bad_request", message))?;
-    let mut group = group(&active, &principal, endpoint, &summary.model)?;
-    let tenant = &principal.tenant;
-    // Before the request is scheduled, so that it never waits for an upstream that fails its
-    // tenant.
-    shared.faults.avoid(&mut group, tenant, Instant::now());
+    let group = group(&active, &principal, endpoint, &summary.model)?;
     admit::quota(shared, &active, &principal).inspect_err(|_| {
         shared
             .ledger
             .refused(&principal.tenant, class, shared.today());
     })?;
     let output = active.config.default_output_tokens;
+    let client_timeout = client_timeout.unwrap_or(Duration::MAX);
+    let longest_wait = active.queue_timeout(class).min(client_timeout);
+    let arrived = shared.permits.now();
     Ok(Box::new(ScheduledRequest {
-        client_timeout: client_timeout.unwrap_or(Duration::MAX),
+        arrived,
+        deadline: arrived + longest_wait,
+        tried: SmallVec::new(),
         is_retry,
         estimate: summary.estimate(endpoint, output),
         max_tokens: summary.upper_bound(endpoint, output),

@@ -26,13 +26,13 @@ pub(crate) struct ForwardedRequest {
 }
 
 impl ForwardedRequest {
-    /// Moves out everything that is sent. Only the endpoint stays.
+    /// Moves out the query and the headers. The body stays: a fault is judged by it.
     pub(crate) fn take(&mut self) -> ForwardedRequest {
         ForwardedRequest {
             endpoint: self.endpoint,
             query: self.query.take(),
             headers: std::mem::take(&mut self.headers),
-            body: std::mem::take(&mut self.body),
+            body: self.body.clone(),
             shares_buffer: self.shares_buffer,
         }
     }

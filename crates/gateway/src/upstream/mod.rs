@@ -6,18 +6,21 @@ mod body;
 pub(crate) mod call;
 mod echo;
 mod headers;
+mod health;
 mod hints;
 mod metrics;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use headworks_core::TargetId;
+use headworks_core::{TargetId, TargetState, Time};
 use http::{HeaderMap, HeaderValue};
 
 pub(crate) use address::Address;
 pub(crate) use body::UpstreamBody;
 pub(crate) use call::{CallError, ForwardedRequest, UpstreamResponse};
 pub(crate) use headers::{clean_response_headers, detach};
+pub(crate) use health::{Probe, SuspendRule, UpstreamHealth, Viewpoint, Wait};
 pub(crate) use hints::{Hints, read_hints};
 pub(crate) use metrics::{BUCKET_BOUNDS, UpstreamMetrics};
 
@@ -40,6 +43,7 @@ pub(crate) struct Upstream {
     /// Credentials and other headers that go with every request.
     headers: HeaderMap,
     pub(crate) metrics: Arc<UpstreamMetrics>,
+    pub(crate) health: Arc<UpstreamHealth>,
 }
 
 impl Upstream {
@@ -47,7 +51,7 @@ impl Upstream {
         target: TargetId,
         settings: UpstreamSettings,
         limit: Option<usize>,
-        metrics: Arc<UpstreamMetrics>,
+        (metrics, health): (Arc<UpstreamMetrics>, Arc<UpstreamHealth>),
     ) -> Upstream {
         Upstream {
             target,
@@ -58,11 +62,24 @@ impl Upstream {
             headers: headers::upstream_headers(&settings),
             settings,
             metrics,
+            health,
         }
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.settings.name
+    }
+
+    /// Its state: that of its target, or suspended if a model is suspended for all tenants. The
+    /// time is how long the suspension lasts.
+    pub(crate) fn state(&self, target: TargetState, now: Time) -> (&'static str, Option<Duration>) {
+        let suspended = self.health.suspended(Instant::now());
+        let longest = suspended.iter().filter(|one| one.concerns_all);
+        match (target, longest.map(|one| one.left).max()) {
+            (TargetState::Suspended { until }, _) => (target.name(), Some(until.since(now))),
+            (TargetState::Active, Some(left)) => ("suspended", Some(left)),
+            _ => (target.name(), None),
+        }
     }
 
     /// Whether it can serve `model` to a client of `dialect`.

@@ -120,11 +120,21 @@ impl Shared {
         let mut overrides = self.overrides.lock();
         let scheduler_config =
             active.scheduler_config(Timestamp::now(), &self.seed, &self.learned_limits.lock());
-        self.permits.reconfigure(scheduler_config)?;
+        // Upstreams that are gone are switched off last. Their queued requests then find the new
+        // configuration in force and look for other upstreams there.
+        let mut with_removed = scheduler_config.clone();
+        let known = self.permits.config().targets;
+        for (target, known) in with_removed.targets.iter_mut().zip(known) {
+            if !target.enabled {
+                *target = known;
+            }
+        }
+        self.permits.reconfigure(with_removed)?;
         let before = PreviousConfig {
             overrides: std::mem::take(&mut *overrides),
             active: self.active.swap(Arc::new(active)),
         };
+        self.permits.reconfigure(scheduler_config)?;
         drop(overrides);
         self.invalidate_derived();
         Ok(before)

@@ -1,10 +1,11 @@
 //! Queueing and rejection.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
-use crate::support::{Answer, CHAT, Reaction, Running, Upstream, chat, until};
+use crate::support::{Answer, CHAT, Reaction, Running, Upstream, chat, config, until};
 
 /// One slot, held until the sender releases it. `more` sets the length of the queue.
 async fn one_slot(more: &str) -> (Running, Upstream) {
@@ -417,4 +418,33 @@ async fn shutdown_rejects_queued_requests_and_finishes_running_ones() {
     assert_eq!(first.await.unwrap().status, 200);
     released.recv().await;
     assert!(drained.await.unwrap().unfinished.is_empty());
+}
+
+#[tokio::test]
+async fn a_reload_that_replaces_an_upstream_drops_no_queued_request() {
+    let held = Arc::new(Semaphore::new(0));
+    let answer = held.clone();
+    let old = Upstream::start(move |_| Reaction::When(answer.clone(), 5)).await;
+    let new = Upstream::answering(Duration::ZERO, 5).await;
+    let toml = |upstream: &Upstream, name| {
+        format!(
+            "scheduler_max_concurrent = 1\n{}",
+            upstream.toml(name, "max_concurrent = 1")
+        )
+    };
+    let running = Running::start(&toml(&old, "old"));
+    let mut requests = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let client = running.client();
+        requests.spawn(async move { client.post(CHAT, &[], &chat(10, false)).await.status });
+    }
+    until("all but one wait", || {
+        running.gateway.running_and_waiting() == (1, 19)
+    })
+    .await;
+    running.gateway.apply(config(&toml(&new, "new"))).unwrap();
+    held.add_permits(1);
+    assert_eq!(requests.join_all().await, [200; 20]);
+    assert_eq!((old.count(), new.count()), (1, 19));
+    running.is_idle().await;
 }

@@ -117,6 +117,17 @@ impl ActiveConfig {
         serving.map(|upstream| upstream.target).collect()
     }
 
+    /// The upstreams of a group whose context is long enough. The scheduler cannot decide this: it
+    /// knows what a request is expected to cost, not what it may cost.
+    pub(crate) fn that_fit(&self, mut group: Vec<TargetId>, tokens: u64) -> Vec<TargetId> {
+        group.retain(|target| {
+            let upstream = self.upstream(*target);
+            let most = upstream.and_then(|upstream| upstream.settings.max_context_length);
+            most.is_none_or(|most| tokens <= most)
+        });
+        group
+    }
+
     /// Pairs of model and upstream, sorted by model. Models given only as a pattern are not listed.
     pub(crate) fn models(&self, dialect: Dialect) -> Vec<(&str, &str)> {
         let mut models = BTreeMap::new();

@@ -18,6 +18,7 @@ mod h1;
 mod history;
 mod keys;
 mod learned_limits;
+mod learned_outputs;
 mod overrides;
 mod pattern;
 mod request_log;

@@ -22,6 +22,7 @@ use crate::front::IdleTimeouts;
 use crate::history::{RequestHistory, RequestIds};
 use crate::keys::{KeyFile, Keys, is_missing};
 use crate::learned_limits::LearnedLimits;
+use crate::learned_outputs::LearnedOutputs;
 use crate::overrides::Overrides;
 use crate::request_log::RequestLog;
 use crate::time_rules;
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) seed: KeySeed,
     pub(crate) bookings: Bookings,
     pub(crate) faults: Faults,
+    pub(crate) learned_outputs: LearnedOutputs,
     pub(crate) history: RequestHistory,
     pub(crate) ledger: UsageLedger,
     pub(crate) log: Option<RequestLog>,
@@ -87,6 +89,7 @@ impl Shared {
             seed,
             bookings: Bookings::default(),
             faults: Faults::default(),
+            learned_outputs: LearnedOutputs::default(),
             history: RequestHistory::new(RequestIds::new(getrandom::u32()?)),
             log: config
                 .request_log

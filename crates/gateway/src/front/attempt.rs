@@ -293,6 +293,7 @@ impl ScheduledRequest {
             model: std::mem::take(&mut self.summary.model),
             prompt: self.summary.prompt,
             expected_output: self.expected(),
+            choices: self.summary.choices,
             status: parts.status.as_u16(),
             events: content.is_some_and(|content| content.starts_with(b"text/event-stream")),
             began,

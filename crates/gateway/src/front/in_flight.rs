@@ -56,6 +56,8 @@ pub(crate) struct InFlight {
     pub(crate) prompt: u64,
     /// Estimated tokens of the response.
     pub(crate) expected_output: u64,
+    /// Number of choices in the response.
+    pub(crate) choices: u64,
     pub(crate) status: u16,
     /// Whether the response is a stream of events.
     pub(crate) events: bool,
@@ -75,7 +77,18 @@ impl InFlight {
         let is_known = self.status >= 400 || self.events || meter.reported().is_some();
         self.release_permit(end, is_known.then_some(usage));
         self.judge_upstream(end);
+        self.learn_output(end, usage);
         self.record(end, usage);
+    }
+
+    /// Remembers the length of a complete response, for the estimates of later requests.
+    fn learn_output(&self, end: End, usage: Usage) {
+        let output = usage.output.filter(|output| *output > 0);
+        if let (End::Complete, Some(output)) = (end, output) {
+            let output = output.div_ceil(self.choices.max(1));
+            let learned = &self.shared.learned_outputs;
+            learned.record(&self.tenant, &self.model, output);
+        }
     }
 
     fn judge_upstream(&self, end: End) {
@@ -136,10 +149,13 @@ impl InFlight {
         match end {
             // The upstream could be reached, also if its response is an error.
             End::Complete => permit.finish(report.target(Health::Fine)),
-            End::Broken | End::Silent | End::TooLong => permit.finish(Report::failed()),
-            // Dropping the permit charges the estimate: disconnecting early must not be cheaper
-            // than reading on.
-            End::Unread | End::Disconnected => drop(permit),
+            // At least the estimate is charged: disconnecting early must not be cheaper than
+            // reading on.
+            _ => {
+                let used = usage.and_then(|usage| usage.total()).unwrap_or(0);
+                let charged = Cost(used.max(permit.cost().0));
+                permit.finish(Report::done_at(charged).target(Health::Unknown));
+            }
         }
     }
 

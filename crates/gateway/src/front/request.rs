@@ -157,7 +157,8 @@ impl ScheduledRequest {
         if Arc::ptr_eq(&active, &self.active) {
             return false;
         }
-        self.group = active.group(self.dialect(), &self.summary.model);
+        let group = active.group(self.dialect(), &self.summary.model);
+        self.group = active.that_fit(group, self.max_tokens);
         self.active = active;
         !self.group.is_empty()
     }
@@ -376,7 +377,7 @@ impl ScheduledRequest {
                     "deadline unreachable: the wait would exceed the timeout of the request or of its client",
                 ),
                 Reason::Suspended => self.suspended(after),
-                Reason::TooLarge => self.too_large(),
+                Reason::TooLarge => too_large(self.max_tokens),
                 Reason::NoTarget => no_upstream(),
                 Reason::Draining => stopping(),
                 other => busy(other.name(), "the request cannot be queued now"),
@@ -388,19 +389,13 @@ impl ScheduledRequest {
             Denied::Ended(EndReason::Expired) => {
                 busy("expired", "the request expired in the queue")
             }
-            Denied::Ended(EndReason::Unservable(Unservable::TooLarge)) => self.too_large(),
+            Denied::Ended(EndReason::Unservable(Unservable::TooLarge)) => {
+                too_large(self.max_tokens)
+            }
             Denied::Ended(EndReason::Returned) => stopping(),
             Denied::Ended(_) | Denied::WouldWait => no_upstream(),
             _ => no_upstream(),
         }
-    }
-
-    fn too_large(&self) -> Problem {
-        let message = format!(
-            "about {} tokens of prompt and response exceed the limit of one request: shorten the prompt or lower `max_tokens`",
-            self.max_tokens
-        );
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).never()
     }
 
     fn record_arrival(&self) {
@@ -476,6 +471,13 @@ fn lost_upstreams(denied: &Denied) -> bool {
         Denied::Ended(EndReason::Unservable(reason)) => *reason == Unservable::NoTarget,
         _ => false,
     }
+}
+
+pub(crate) fn too_large(tokens: u64) -> Problem {
+    let message = format!(
+        "about {tokens} tokens of prompt and response exceed the limit of one request: shorten the prompt or lower `max_tokens`"
+    );
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).never()
 }
 
 pub(crate) fn no_upstream() -> Problem {

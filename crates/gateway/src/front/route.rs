@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::admit::{self, RequestHeaders};
 use super::body::GatewayBody;
 use super::models;
-use super::request::{DisconnectGuard, ScheduledRequest};
+use super::request::{DisconnectGuard, ScheduledRequest, too_large};
 use super::response_headers::ResponseHeaders;
 use super::upload::Upload;
 use crate::active_config::ActiveConfig;
@@ -170,13 +170,20 @@ async fn prepare(
     let body = admit::body(&active, body).await?;
     let summary = read_summary(&body)
         .map_err(|message| Problem::new(StatusCode::BAD_REQUEST, "bad_request", message))?;
+    let default = active.config.default_output_tokens;
+    let max_tokens = summary.upper_bound(endpoint, default.saturating_mul(summary.choices));
     let group = group(&active, &principal, endpoint, &summary.model)?;
+    let group = active.that_fit(group, max_tokens);
+    if group.is_empty() {
+        return Err(too_large(max_tokens));
+    }
     admit::quota(shared, &active, &principal).inspect_err(|_| {
         shared
             .ledger
             .refused(&principal.tenant, class, shared.today());
     })?;
-    let output = active.config.default_output_tokens;
+    let learned = &shared.learned_outputs;
+    let expected = learned.expected(&principal.tenant, &summary.model, default);
     let client_timeout = client_timeout.unwrap_or(Duration::MAX);
     let longest_wait = active.queue_timeout(class).min(client_timeout);
     let arrived = shared.permits.now();
@@ -185,8 +192,8 @@ async fn prepare(
         deadline: arrived + longest_wait,
         tried: SmallVec::new(),
         is_retry,
-        estimate: summary.estimate(endpoint, output),
-        max_tokens: summary.upper_bound(endpoint, output),
+        estimate: summary.estimate(endpoint, expected),
+        max_tokens,
         forward: ForwardedRequest {
             endpoint,
             query: parts.uri.query().map(str::to_owned),

@@ -11,8 +11,7 @@ use super::endpoint::Endpoint;
 const CHARS_PER_TOKEN: u64 = 4;
 /// Approximate cost of an image or a file. The length of its base64 says nothing about it.
 const TOKENS_PER_PICTURE: u64 = 1000;
-
-/// Cap on the expected response. Charged in full, a larger `max_tokens` could block all other
+/// Cap on the expected response. Charged in full, a huge number of choices could block all other
 /// requests for hours.
 const LARGEST_ANSWER: u64 = 131_072;
 
@@ -26,25 +25,28 @@ pub struct RequestSummary {
     pub stream: bool,
     /// Estimated tokens of the prompt.
     pub prompt: u64,
+    /// Number of choices that are generated.
+    pub choices: u64,
     /// Most tokens of the response, for all choices together.
     pub max_output: Option<u64>,
 }
 
 impl RequestSummary {
-    /// Estimated cost: the prompt and the expected response, which is capped.
+    /// Estimated cost: the prompt, and the response with `expected` tokens for each choice, as far
+    /// as the request's own limits allow.
     #[must_use]
-    pub fn estimate(&self, endpoint: Endpoint, default_output: u64) -> u64 {
-        let believed = self.upper_bound(endpoint, default_output) - self.prompt;
-        self.prompt
-            .saturating_add(believed.min(LARGEST_ANSWER))
-            .max(1)
+    pub fn estimate(&self, endpoint: Endpoint, expected: u64) -> u64 {
+        let expected = expected.saturating_mul(self.choices).min(LARGEST_ANSWER);
+        let most = self.upper_bound(endpoint, expected);
+        self.prompt.saturating_add(expected).min(most).max(1)
     }
 
-    /// Most tokens that the request may cost, by its own limits.
+    /// Most tokens that the request may cost, by its own limits; `unlimited` for the response if it
+    /// sets none.
     #[must_use]
-    pub fn upper_bound(&self, endpoint: Endpoint, default_output: u64) -> u64 {
+    pub fn upper_bound(&self, endpoint: Endpoint, unlimited: u64) -> u64 {
         let output = match endpoint.generates() {
-            true => self.max_output.unwrap_or(default_output),
+            true => self.max_output.unwrap_or(unlimited),
             false => 0,
         };
         self.prompt.saturating_add(output)
@@ -203,6 +205,7 @@ impl<'de> Visitor<'de> for SummaryVisitor<'_> {
         }
         summary.prompt = weight.tokens();
         summary.max_output = summary.max_output.map(|most| most.saturating_mul(choices));
+        summary.choices = choices;
         Ok(summary)
     }
 }
@@ -530,8 +533,12 @@ mod tests {
     #[test]
     fn one_request_cannot_claim_the_rate_of_hours() {
         let huge = summary(r#"{"model":"m","max_tokens":18446744073709551615,"n":9}"#);
-        assert_eq!(huge.estimate(Endpoint::Chat, 0), LARGEST_ANSWER);
+        assert_eq!(huge.estimate(Endpoint::Chat, 100), 900);
+        assert_eq!(huge.estimate(Endpoint::Chat, u64::MAX), LARGEST_ANSWER);
         assert_eq!(huge.upper_bound(Endpoint::Chat, 0), u64::MAX);
+        let small = summary(r#"{"model":"m","max_tokens":7,"n":2}"#);
+        assert_eq!(small.estimate(Endpoint::Chat, 100), 14);
+        assert_eq!(small.estimate(Endpoint::Embeddings, 100), 1);
     }
 
     #[test]

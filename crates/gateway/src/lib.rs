@@ -21,6 +21,7 @@ mod learned_limits;
 mod learned_outputs;
 mod overrides;
 mod pattern;
+mod pools;
 mod request_log;
 mod shared;
 mod time_rules;

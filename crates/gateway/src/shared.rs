@@ -213,12 +213,14 @@ impl Shared {
 
     /// Updates the learned rates from the rate-limit headers of a response.
     pub(crate) fn learn_from(&self, upstream: &Upstream, hints: &Hints) {
-        let moved = self.learned_limits.lock().update(
-            upstream.target,
-            &upstream.settings,
-            hints,
-            Instant::now(),
-        );
+        let active = self.active.load();
+        let Some(limits) = active.pool_limits(upstream.target) else {
+            return;
+        };
+        let now = Instant::now();
+        let mut learned_limits = self.learned_limits.lock();
+        let moved = learned_limits.update(upstream.target, limits, hints, now);
+        drop(learned_limits);
         if moved {
             self.refresh();
         }

@@ -108,6 +108,10 @@ pub struct UpstreamSettings {
     pub headers: BTreeMap<String, Secret>,
     /// Models that it serves; `*` matches any text. Default: all models.
     pub models: Vec<String>,
+    /// Capacity pool that it belongs to. Upstreams of a pool share their limits, of which the
+    /// tightest holds. Default: shared by the entries of both APIs that have the same server,
+    /// models and key.
+    pub pool: Option<String>,
     /// Weight of its share of the requests that several upstreams can serve.
     pub weight: u32,
     /// Concurrent requests.
@@ -161,6 +165,7 @@ impl Default for UpstreamSettings {
             api_key: None,
             headers: BTreeMap::new(),
             models: Vec::new(),
+            pool: None,
             weight: 1,
             max_concurrent: None,
             max_rps: None,

@@ -74,7 +74,7 @@ impl ScheduledRequest {
                 };
                 continue;
             };
-            self.tried.push(upstream.target);
+            self.tried.push(upstream.id);
             self.record_attempt(&upstream, &permit);
             let attempt = self.attempt(&upstream).await;
             drop(probe);
@@ -96,6 +96,10 @@ impl ScheduledRequest {
                     return Err(problem);
                 }
             };
+            // Another upstream of the same pool needs no other permit.
+            if self.left().any(|left| left.target == permit.target()) {
+                continue;
+            }
             if self.left().next().is_none() {
                 permit.finish(Report::done_at(Cost(0)).target(health));
                 return self.give_up(result.unwrap_or_else(|| no_upstream().into()), began);
@@ -113,13 +117,13 @@ impl ScheduledRequest {
     /// The upstream to call at `target`, unless a reload has removed it, or it has been suspended
     /// since the request was queued.
     fn choose(&self, target: TargetId) -> Option<(Arc<Upstream>, Option<Probe>)> {
-        let active = self.shared.active.load();
-        let upstream = active.upstream(target)?;
-        let probe = upstream
-            .health
-            .begin(self.viewpoint(), Instant::now())
-            .ok()?;
-        Some((upstream.clone(), probe))
+        let (active, now) = (self.shared.active.load(), Instant::now());
+        let mut at_target = self.left().filter(|upstream| upstream.target == target);
+        at_target.find_map(|upstream| {
+            let upstream = active.upstream(upstream.id)?;
+            let probe = upstream.health.begin(self.viewpoint(), now).ok()?;
+            Some((upstream.clone(), probe))
+        })
     }
 
     async fn attempt(&mut self, upstream: &Arc<Upstream>) -> Attempt {

@@ -23,7 +23,7 @@ use crate::active_config::ActiveConfig;
 use crate::history::{HistoryEntry, Stage};
 use crate::keys::Principal;
 use crate::shared::{QueueCounts, QueuedGuard, Shared};
-use crate::upstream::{ForwardedRequest, Viewpoint, Wait};
+use crate::upstream::{ForwardedRequest, Upstream, UpstreamId, Viewpoint, Wait};
 use crate::wire::{Dialect, Problem, RequestSummary, Usage};
 
 /// Retry hint where the scheduler gives none: after an expired wait, and during shutdown.
@@ -47,9 +47,9 @@ pub(crate) struct ScheduledRequest {
     /// Whether the client says that this is a retry.
     pub(crate) is_retry: bool,
     pub(crate) forward: ForwardedRequest,
-    pub(crate) group: Vec<TargetId>,
+    pub(crate) group: Vec<UpstreamId>,
     /// Upstreams that were called and did not serve the request.
-    pub(crate) tried: SmallVec<[TargetId; 2]>,
+    pub(crate) tried: SmallVec<[UpstreamId; 2]>,
     pub(crate) response_headers: ResponseHeaders,
     pub(crate) disconnect_guard: DisconnectGuard,
     /// Whether an upstream has the request and has not responded yet.
@@ -192,9 +192,8 @@ impl ScheduledRequest {
     /// The earliest event that lets an upstream be called; `None` if one can be called now.
     fn wait_for(&self) -> Option<Wait> {
         let (mut earliest, now) = (None, Instant::now());
-        for target in self.left() {
-            let upstream = self.active.upstream(target);
-            let wait = upstream.and_then(|upstream| upstream.health.wait(self.viewpoint(), now))?;
+        for upstream in self.left() {
+            let wait = upstream.health.wait(self.viewpoint(), now)?;
             earliest = match (earliest, wait) {
                 (Some(Wait::Until(one)), Wait::Until(other)) => Some(Wait::Until(one.min(other))),
                 (Some(probe @ Wait::Probe(_)), _) => Some(probe),
@@ -205,9 +204,9 @@ impl ScheduledRequest {
     }
 
     /// Upstreams of the group that were not called yet.
-    pub(crate) fn left(&self) -> impl Iterator<Item = TargetId> {
-        let tried = |target: &&TargetId| !self.tried.contains(target);
-        self.group.iter().filter(tried).copied()
+    pub(crate) fn left(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        let left = self.group.iter().filter(|id| !self.tried.contains(id));
+        left.filter_map(|id| self.active.upstream(*id))
     }
 
     /// Enters the queue for the upstreams that are ready. If none is, the request is delayed until
@@ -215,14 +214,11 @@ impl ScheduledRequest {
     fn acquire(&self) -> Result<Acquire, Problem> {
         let permits = &self.shared.permits;
         let (now, wait) = (Instant::now(), self.wait_for());
-        let is_ready = |target: &TargetId| {
-            let upstream = self.active.upstream(*target);
-            upstream.is_some_and(|one| one.health.wait(self.viewpoint(), now).is_none())
+        let is_ready = |upstream: &&Arc<Upstream>| {
+            wait.is_some() || upstream.health.wait(self.viewpoint(), now).is_none()
         };
-        let targets: SmallVec<[TargetId; 4]> = match wait {
-            None => self.left().filter(is_ready).collect(),
-            Some(_) => self.left().collect(),
-        };
+        let ready = self.left().filter(is_ready);
+        let targets: SmallVec<[TargetId; 4]> = ready.map(|upstream| upstream.target).collect();
         let targets = self.shared.target_set(&targets).ok_or_else(no_upstream)?;
         let start = match wait {
             Some(Wait::Until(until)) => permits.now() + until.saturating_duration_since(now),
@@ -243,7 +239,7 @@ impl ScheduledRequest {
         let tenant: &str = &self.principal.tenant;
         let job = Job::new(())
             .class(self.class)
-            .flow(self.shared.seed.flow(&tenant))
+            .flow(self.active.flow(&self.shared.seed, tenant, &self.group))
             .cost(self.cost())
             .targets(targets)
             .booking(booking)
@@ -303,11 +299,12 @@ impl ScheduledRequest {
     /// than this request can wait.
     fn all_suspended(&self, view: &View) -> Option<Duration> {
         let now = self.shared.permits.now();
-        let suspension = |target: &TargetId| match view.targets.get(target.index())?.state {
-            TargetState::Suspended { until } => Some(until.since(now)),
-            _ => None,
-        };
-        let suspensions: Option<Vec<Duration>> = self.group.iter().map(suspension).collect();
+        let suspension =
+            |upstream: &Arc<Upstream>| match view.targets.get(upstream.target.index())?.state {
+                TargetState::Suspended { until } => Some(until.since(now)),
+                _ => None,
+            };
+        let suspensions: Option<Vec<Duration>> = self.left().map(suspension).collect();
         let left = self.deadline.since(now);
         let shortest = suspensions?.into_iter().min();
         shortest.filter(|suspension| *suspension > left)

@@ -20,7 +20,7 @@ use crate::active_config::ActiveConfig;
 use crate::h1::client_pool::ClientPool;
 use crate::keys::Principal;
 use crate::shared::Shared;
-use crate::upstream::ForwardedRequest;
+use crate::upstream::{ForwardedRequest, UpstreamId};
 use crate::wire::{Dialect, Endpoint, Problem, read_summary};
 
 /// Health check paths, under the names that are in common use. They need no key.
@@ -226,7 +226,7 @@ fn group(
     principal: &Principal,
     endpoint: Endpoint,
     model: &str,
-) -> Result<Vec<headworks_core::TargetId>, Problem> {
+) -> Result<Vec<UpstreamId>, Problem> {
     if !principal.may_use(model) {
         let message = format!("this key does not permit model `{model}`");
         return Err(Problem::new(

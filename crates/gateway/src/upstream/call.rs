@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use headworks_core::TargetId;
 use headworks_service::config::format_duration;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::Full;
@@ -108,7 +109,9 @@ impl Upstream {
         let headers = headers::forwarded(forward.headers, &self.headers);
         let body = forward.body;
         // Direct connections are served here; `None` means that TLS or a proxy is needed.
-        if let Some(answer) = client_pool.send(self.target, &uri, &headers, &body).await {
+        // Connections are kept by upstream, not by pool: a pool may have several servers.
+        let connections = TargetId::new(self.id.0);
+        if let Some(answer) = client_pool.send(connections, &uri, &headers, &body).await {
             return answer.map(|answer| answer.map(UpstreamBody::Direct));
         }
         let mut request = Request::new(Full::new(body));

@@ -28,9 +28,15 @@ use crate::config::{Kind, ModelLimits, UpstreamSettings};
 use crate::pattern;
 use crate::wire::Dialect;
 
+/// Number of an upstream. It stays the same for the life of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UpstreamId(pub(crate) u32);
+
 /// One upstream, or the part of it with separate limits, ready to be called.
 #[derive(Debug)]
 pub(crate) struct Upstream {
+    pub(crate) id: UpstreamId,
+    /// The capacity pool that it belongs to, which the scheduler knows as a target.
     pub(crate) target: TargetId,
     /// Its name, cheap to clone.
     pub(crate) label: Arc<str>,
@@ -48,12 +54,13 @@ pub(crate) struct Upstream {
 
 impl Upstream {
     pub(crate) fn new(
-        target: TargetId,
+        (id, target): (UpstreamId, TargetId),
         settings: UpstreamSettings,
         limit: Option<usize>,
         (metrics, health): (Arc<UpstreamMetrics>, Arc<UpstreamHealth>),
     ) -> Upstream {
         Upstream {
+            id,
             target,
             label: settings.name.as_str().into(),
             name_header: HeaderValue::try_from(&settings.name).ok(),

@@ -11,7 +11,7 @@ use headworks_pool::Permits;
 use headworks_service::outbound::Outbound;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::active_config::{ActiveConfig, UpstreamIds};
 use crate::bookings::Bookings;
@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) log: Option<RequestLog>,
     pub(crate) idle_timeouts: Arc<IdleTimeouts>,
     pub(crate) queue_counts: QueueCounts,
+    /// Large bodies that may be read at once.
+    pub(crate) large_bodies: Semaphore,
     pub(crate) started: Instant,
     /// Signals that a new configuration is in force.
     pub(crate) changed: Notify,
@@ -98,6 +100,9 @@ impl Shared {
                 .transpose()?,
             idle_timeouts: Arc::default(),
             queue_counts: QueueCounts::default(),
+            large_bodies: Semaphore::new(
+                std::thread::available_parallelism().map_or(1, usize::from),
+            ),
             started: Instant::now(),
             changed: Notify::new(),
             day: Mutex::new((i64::MIN, 0)),

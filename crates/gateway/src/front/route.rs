@@ -21,7 +21,7 @@ use crate::h1::client_pool::ClientPool;
 use crate::keys::Principal;
 use crate::shared::Shared;
 use crate::upstream::{ForwardedRequest, UpstreamId};
-use crate::wire::{Dialect, Endpoint, Problem, read_summary};
+use crate::wire::{Dialect, Endpoint, Problem};
 
 /// Health check paths, under the names that are in common use. They need no key.
 const HEALTH_PATHS: [&str; 4] = ["/healthz", "/health", "/ready", "/readyz"];
@@ -168,8 +168,7 @@ async fn prepare(
     let (client_timeout, is_retry) = (parsed.client_timeout, parsed.is_retry);
     response_headers.class = Some(class);
     let body = admit::body(&active, body).await?;
-    let summary = read_summary(&body)
-        .map_err(|message| Problem::new(StatusCode::BAD_REQUEST, "bad_request", message))?;
+    let summary = admit::summary(shared, &body).await?;
     let default = active.config.default_output_tokens;
     let max_tokens = summary.upper_bound(endpoint, default.saturating_mul(summary.choices));
     let group = group(&active, &principal, endpoint, &summary.model)?;

@@ -7,6 +7,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use super::endpoint::Endpoint;
 
+/// Longest name of a model. It is kept in the history, so its length is bounded.
+const LONGEST_NAME: usize = 512;
 /// Approximate bytes of text per token.
 const CHARS_PER_TOKEN: u64 = 4;
 /// Approximate cost of an image or a file. The length of its base64 says nothing about it.
@@ -185,14 +187,28 @@ impl<'de> Visitor<'de> for SummaryVisitor<'_> {
                     return self.reject(format!("`{key}` occurs twice in the body: send it once"));
                 }
                 Field::Scheduling(key) => match SCHEDULING_KEYS[key] {
-                    "model" => summary.model = text(map.next_value()?),
-                    "stream" => summary.stream = map.next_value::<serde_json::Value>()? == true,
+                    "model" => match map.next_value_seed(ScalarSeed)? {
+                        Scalar::Text(model) => summary.model = model,
+                        Scalar::LongText => {
+                            let words = format!("`model` is longer than {LONGEST_NAME} bytes");
+                            return self.reject(words);
+                        }
+                        _ => {}
+                    },
+                    "stream" => {
+                        let stream = map.next_value_seed(ScalarSeed)?;
+                        summary.stream = matches!(stream, Scalar::Flag(true));
+                    }
                     // An upstream may generate more choices than it returns.
                     "n" | "best_of" => {
-                        choices = choices.max(number(&map.next_value()?).unwrap_or(1));
+                        let count = map.next_value_seed(ScalarSeed)?.count();
+                        choices = choices.max(count.unwrap_or(1));
                     }
                     // Which limit applies is up to the upstream, so the largest counts.
-                    _ => summary.max_output = summary.max_output.max(number(&map.next_value()?)),
+                    _ => {
+                        let limit = map.next_value_seed(ScalarSeed)?.count();
+                        summary.max_output = summary.max_output.max(limit);
+                    }
                 },
                 Field::OtherCase(written, key) => {
                     let key = SCHEDULING_KEYS[key];
@@ -210,24 +226,84 @@ impl<'de> Visitor<'de> for SummaryVisitor<'_> {
     }
 }
 
-fn text(value: serde_json::Value) -> String {
-    match value {
-        serde_json::Value::String(text) => text,
-        _ => String::new(),
+/// Value of a scheduling key. Lists, objects and long texts are skipped and not kept: a body could
+/// otherwise take many times its size.
+enum Scalar {
+    Flag(bool),
+    Whole(u64),
+    Decimal(f64),
+    Text(String),
+    LongText,
+    Other,
+}
+
+impl Scalar {
+    /// A count. Decimal numbers and strings are read as well, because some upstreams accept them.
+    fn count(&self) -> Option<u64> {
+        let number: f64 = match self {
+            Scalar::Whole(number) => return Some(*number),
+            Scalar::Decimal(number) => *number,
+            Scalar::Text(text) => text.trim().parse().ok()?,
+            Scalar::Flag(_) | Scalar::LongText | Scalar::Other => return None,
+        };
+        // The conversion saturates at the largest integer.
+        (number >= 0.0).then(|| number.ceil() as u64)
     }
 }
 
-/// A count. Decimal numbers and strings are read as well, because some upstreams accept them.
-fn number(value: &serde_json::Value) -> Option<u64> {
-    if let Some(number) = value.as_u64() {
-        return Some(number);
+struct ScalarSeed;
+
+impl<'de> DeserializeSeed<'de> for ScalarSeed {
+    type Value = Scalar;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Scalar, D::Error> {
+        deserializer.deserialize_any(self)
     }
-    let number: f64 = match value {
-        serde_json::Value::String(text) => text.trim().parse().ok()?,
-        value => value.as_f64()?,
-    };
-    // The conversion saturates at the largest integer.
-    (number >= 0.0).then(|| number.ceil() as u64)
+}
+
+impl<'de> Visitor<'de> for ScalarSeed {
+    type Value = Scalar;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Scalar, E> {
+        Ok(Scalar::Flag(flag))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Scalar, E> {
+        Ok(Scalar::Whole(number))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Scalar, E> {
+        Ok(Scalar::Decimal(number as f64))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Scalar, E> {
+        Ok(Scalar::Decimal(number))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
+        Ok(match text.len() <= LONGEST_NAME {
+            true => Scalar::Text(text.to_owned()),
+            false => Scalar::LongText,
+        })
+    }
+
+    fn visit_unit<E>(self) -> Result<Scalar, E> {
+        Ok(Scalar::Other)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Scalar, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Scalar::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Scalar, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Scalar::Other)
+    }
 }
 
 /// Amount of content in a value.
@@ -556,6 +632,16 @@ mod tests {
         assert!(read_summary(b"{}").unwrap_err().contains("`model`"));
         assert!(read_summary(b"{\"model\":3}").is_err());
         assert!(read_summary(b"{\"model\":\"m\"} x").is_err());
+    }
+
+    #[test]
+    fn a_long_name_is_refused() {
+        let body = format!(r#"{{"model":"{}"}}"#, "m".repeat(LONGEST_NAME + 1));
+        assert!(
+            read_summary(body.as_bytes())
+                .unwrap_err()
+                .contains("longer than")
+        );
     }
 
     #[test]

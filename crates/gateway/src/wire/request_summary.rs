@@ -361,6 +361,13 @@ impl Position {
         }
     }
 
+    /// Whether a string at this position is the address of an image or file that the upstream will
+    /// fetch.
+    fn links_to(self, text: &str) -> bool {
+        let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+        self == Position::Url && scheme.is_some_and(|scheme| scheme.len() < 16)
+    }
+
     /// Whether a string at this position is an encoded image or file. Anywhere else, and with any
     /// other content, the model reads it as text, whatever its prefix. Otherwise a prompt could be
     /// disguised as a cheap image.
@@ -404,6 +411,9 @@ impl<'de> Visitor<'de> for ContentSeed<'_> {
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
         let ContentSeed(weight, position) = self;
         let bytes = text.len() as u64;
+        if position.links_to(text) {
+            weight.tokens = weight.tokens.saturating_add(TOKENS_PER_PICTURE);
+        }
         if position.holds_encoded(text) {
             weight.encoded.count += 1;
             weight.encoded.bytes += bytes;
@@ -527,6 +537,26 @@ mod tests {
         );
         assert_eq!(summary(&openai).prompt, TOKENS_PER_PICTURE);
         assert_eq!(summary(&anthropic).prompt, TOKENS_PER_PICTURE);
+    }
+
+    #[test]
+    fn a_linked_picture_counts_as_one() {
+        let prompt = |content: &str| {
+            summary(&format!(
+                r#"{{"model":"m","messages":[{{"content":[{content}]}}]}}"#
+            ))
+            .prompt
+        };
+        for linked in [
+            r#"{"type":"image_url","image_url":{"url":"https://a.example/1.png"}}"#,
+            r#"{"type":"input_image","image_url":"https://a.example/1.png"}"#,
+            r#"{"type":"image","source":{"type":"url","url":"https://a.example/1.png"}}"#,
+            r#"{"type":"input_file","file_url":"gs://bucket/1.pdf"}"#,
+        ] {
+            let tokens = prompt(linked);
+            assert!((1000..1020).contains(&tokens), "{tokens} for {linked}");
+        }
+        assert!(prompt(r#"{"type":"text","text":"https://a.example/1.png"}"#) < 20);
     }
 
     #[test]

@@ -213,7 +213,8 @@ pub fn request(data: &[u8]) {
         Ok(ask) => {
             for endpoint in Endpoint::ALL {
                 let estimate = ask.estimate(endpoint, 1024);
-                assert!(0 < estimate && estimate <= ask.upper_bound(endpoint, 1024).max(1));
+                let unlimited = ask.choices.saturating_mul(1024);
+                assert!(0 < estimate && estimate <= ask.upper_bound(endpoint, unlimited).max(1));
             }
         }
         Err(words) => {

@@ -1,12 +1,12 @@
 //! The active configuration: the settings with everything derived from them. It is immutable; a
 //! reload builds another one and swaps it in.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use headworks_core::{
-    Bound, Class, ClassConfig, Config, Cost, FlowConfig, KeySeed, Limits, Policy, Rate,
+    Bound, Class, ClassConfig, Config, Cost, Flow, FlowConfig, KeySeed, Limits, Policy, Rate,
     TargetConfig, TargetId,
 };
 use jiff::Timestamp;
@@ -15,37 +15,57 @@ use jiff::tz::TimeZone;
 use crate::config::{GatewayConfig, RuleSettings, TenantRule, TenantSettings, UpstreamSettings};
 use crate::keys::Keys;
 use crate::learned_limits::LearnedLimits;
+use crate::pools;
 use crate::time_rules::TimeRule;
-use crate::upstream::{Upstream, UpstreamMetrics};
+use crate::upstream::{Upstream, UpstreamHealth, UpstreamId, UpstreamMetrics};
 use crate::wire::Dialect;
 
-/// Target ids of upstreams, by name. An upstream keeps its id for the life of the process, even
-/// while it is not configured: the scheduler and the metrics know it by that id.
+/// Ids of upstreams and of their capacity pools, by name. They keep their ids for the life of the
+/// process, even while they are not configured: the scheduler and the metrics know them by these.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamIds {
     names: Vec<String>,
-    metrics: Vec<Arc<UpstreamMetrics>>,
+    /// Names of the pools, by target.
+    pools: Vec<String>,
+    kept: Vec<(Arc<UpstreamMetrics>, Arc<UpstreamHealth>)>,
 }
 
 impl UpstreamIds {
-    fn assign(&mut self, name: &str) -> (TargetId, Arc<UpstreamMetrics>) {
-        let known = self.names.iter().position(|known| known == name);
-        let index = known.unwrap_or_else(|| {
-            self.names.push(name.to_owned());
-            self.metrics.push(Arc::default());
-            self.names.len() - 1
-        });
-        let target = TargetId::new(u32::try_from(index).expect("fewer than 2^32 upstreams"));
-        (target, self.metrics[index].clone())
+    fn assign(&mut self, name: &str) -> (UpstreamId, (Arc<UpstreamMetrics>, Arc<UpstreamHealth>)) {
+        let index = position_or_push(&mut self.names, name);
+        if self.kept.len() <= index {
+            self.kept.push(Default::default());
+        }
+        (UpstreamId(number(index)), self.kept[index].clone())
     }
+
+    fn assign_pool(&mut self, name: &str) -> TargetId {
+        TargetId::new(number(position_or_push(&mut self.pools, name)))
+    }
+}
+
+fn position_or_push(names: &mut Vec<String>, name: &str) -> usize {
+    let known = names.iter().position(|known| known == name);
+    known.unwrap_or_else(|| {
+        names.push(name.to_owned());
+        names.len() - 1
+    })
+}
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index).expect("fewer than 2^32 upstreams")
 }
 
 /// The configuration in force, with everything derived from it.
 pub(crate) struct ActiveConfig {
     pub(crate) config: Arc<GatewayConfig>,
     pub(crate) keys: Keys,
-    /// By target; `None` for an upstream that is no longer configured.
+    /// By id; `None` for an upstream that is no longer configured.
     upstreams: Vec<Option<Arc<Upstream>>>,
+    /// Capacity pools by target; `None` for one that is no longer configured.
+    pools: Vec<Option<Pool>>,
+    /// Tenants with limits of their own.
+    limited_tenants: HashSet<String>,
     rules: Vec<(TimeRule, RuleSettings)>,
     pub(crate) zone: TimeZone,
     queue_timeouts: Vec<Duration>,
@@ -63,15 +83,27 @@ impl ActiveConfig {
             [] => &echo[..],
             upstreams => upstreams,
         };
+        let members = pools::members(wanted);
+        let domains = pools::domains(&members);
         let mut upstreams = vec![None; upstream_ids.names.len()];
-        for upstream in wanted {
-            for (part, settings) in upstream.scheduler_targets().enumerate() {
-                let (target, metrics) = upstream_ids.assign(&settings.name);
-                let limit = (part < upstream.limit.len()).then_some(part);
-                upstreams.resize(upstream_ids.names.len(), None);
-                upstreams[target.index()] =
-                    Some(Arc::new(Upstream::new(target, settings, limit, metrics)));
-            }
+        let mut pools: Vec<Option<Pool>> = vec![None; upstream_ids.pools.len()];
+        for member in &members {
+            let (id, kept) = upstream_ids.assign(&member.settings.name);
+            let target = upstream_ids.assign_pool(&member.pool);
+            upstreams.resize(upstream_ids.names.len(), None);
+            pools.resize(upstream_ids.pools.len(), None);
+            let pool = &mut pools[target.index()];
+            let limits = match pool.take() {
+                Some(pool) => pools::merged_limits(pool.limits, &member.settings),
+                None => member.settings.clone(),
+            };
+            *pool = Some(Pool {
+                limits,
+                domain: domains.get(member.pool.as_str()).map(|name| (*name).into()),
+            });
+            let (settings, limit) = (member.settings.clone(), member.limit);
+            let upstream = Upstream::new((id, target), settings, limit, kept);
+            upstreams[id.0 as usize] = Some(Arc::new(upstream));
         }
         let rules = config.rule.iter();
         // The configuration was checked, so every rule parses.
@@ -80,6 +112,8 @@ impl ActiveConfig {
         ActiveConfig {
             keys,
             upstreams,
+            pools,
+            limited_tenants: limited_tenants(&config),
             rules: rules.collect(),
             zone: TimeZone::get(&config.time_zone).unwrap_or(TimeZone::UTC),
             queue_timeouts: queue_timeouts(&config),
@@ -101,8 +135,25 @@ impl ActiveConfig {
         timeout.unwrap_or(self.config.scheduler_queue_timeout)
     }
 
-    pub(crate) fn upstream(&self, target: TargetId) -> Option<&Arc<Upstream>> {
-        self.upstreams.get(target.index())?.as_ref()
+    pub(crate) fn upstream(&self, id: UpstreamId) -> Option<&Arc<Upstream>> {
+        self.upstreams.get(id.0 as usize)?.as_ref()
+    }
+
+    /// Limits of a capacity pool.
+    pub(crate) fn pool_limits(&self, target: TargetId) -> Option<&UpstreamSettings> {
+        Some(&self.pools.get(target.index())?.as_ref()?.limits)
+    }
+
+    /// The flow of a tenant's requests to a group of upstreams. Fairness is kept for each domain of
+    /// related pools, except for a tenant with limits, which hold over all of them.
+    pub(crate) fn flow(&self, seed: &KeySeed, tenant: &str, group: &[UpstreamId]) -> Flow {
+        let first = group.first().and_then(|id| self.upstream(*id));
+        let pool = first.and_then(|upstream| self.pools.get(upstream.target.index()));
+        let domain = pool.and_then(|pool| pool.as_ref()?.domain.as_deref());
+        match domain.filter(|_| !self.limited_tenants.contains(tenant)) {
+            Some(domain) => seed.flow(&(tenant, domain)),
+            None => seed.flow(&tenant),
+        }
     }
 
     pub(crate) fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
@@ -110,11 +161,22 @@ impl ActiveConfig {
     }
 
     /// Model group: the upstreams that can serve `model`.
-    pub(crate) fn group(&self, dialect: Dialect, model: &str) -> Vec<TargetId> {
+    pub(crate) fn group(&self, dialect: Dialect, model: &str) -> Vec<UpstreamId> {
         let serving = self
             .upstreams()
             .filter(|upstream| upstream.serves(dialect, model));
-        serving.map(|upstream| upstream.target).collect()
+        serving.map(|upstream| upstream.id).collect()
+    }
+
+    /// The upstreams of a group whose context is long enough. The scheduler cannot decide this: it
+    /// knows what a request is expected to cost, not what it may cost.
+    pub(crate) fn that_fit(&self, mut group: Vec<UpstreamId>, tokens: u64) -> Vec<UpstreamId> {
+        group.retain(|id| {
+            let upstream = self.upstream(*id);
+            let most = upstream.and_then(|upstream| upstream.settings.max_context_length);
+            most.is_none_or(|most| tokens <= most)
+        });
+        group
     }
 
     /// Pairs of model and upstream, sorted by model. Models given only as a pattern are not listed.
@@ -183,15 +245,21 @@ impl ActiveConfig {
                 apply_tenant_rule(tenants.entry(&change.name).or_default(), change);
             }
         }
-        let flows = tenants
-            .iter()
-            .map(|(name, tenant)| (seed.flow(name), flow(tenant)));
+        let mut flows = BTreeMap::new();
+        for (name, tenant) in &tenants {
+            flows.insert(seed.flow(name), flow(tenant));
+            if !self.limited_tenants.contains(*name) {
+                let domains = self.pools.iter().flatten();
+                let domains = domains.filter_map(|pool| pool.domain.as_deref());
+                flows.extend(domains.map(|domain| (seed.flow(&(*name, domain)), flow(tenant))));
+            }
+        }
         let mut scheduler_config = Config {
             policy: config.scheduler_policy.into(),
             classes,
             bound: Bound::PerClass(config.scheduler_max_queue_depth),
             limits,
-            flows: flows.collect(),
+            flows,
             targets: self.targets(learned),
             // A model often has a single upstream. The bound per class already limits its queue, so
             // the bound per target is switched off.
@@ -208,23 +276,56 @@ impl ActiveConfig {
     }
 
     fn targets(&self, learned: &LearnedLimits) -> Vec<TargetConfig> {
-        let target = |(index, upstream): (usize, &Option<Arc<Upstream>>)| match upstream {
-            // A removed upstream stays as a disabled target, so that the ids of the others do not
+        let target = |(index, pool): (usize, &Option<Pool>)| match pool {
+            // A removed pool stays as a disabled target, so that the ids of the others do not
             // shift.
             None => TargetConfig {
                 enabled: false,
                 ..TargetConfig::default()
             },
-            Some(upstream) => TargetConfig {
-                weight: upstream.settings.weight,
-                limits: learned.limits(index, &upstream.settings),
-                fault_threshold: upstream.settings.fault_threshold,
-                suspend_for: upstream.settings.suspend_for,
+            Some(Pool { limits, .. }) => TargetConfig {
+                weight: limits.weight,
+                limits: learned.limits(index, limits),
+                fault_threshold: limits.fault_threshold,
+                suspend_for: limits.suspend_for,
                 enabled: true,
             },
         };
-        self.upstreams.iter().enumerate().map(target).collect()
+        self.pools.iter().enumerate().map(target).collect()
     }
+}
+
+/// A capacity pool.
+#[derive(Clone, Debug)]
+struct Pool {
+    limits: UpstreamSettings,
+    /// The fairness domain that it belongs to; `None` for the common one.
+    domain: Option<Arc<str>>,
+}
+
+/// Tenants with limits of their own, in the configuration or in a rule.
+fn limited_tenants(config: &GatewayConfig) -> HashSet<String> {
+    let base = config.tenant.iter().map(|tenant| {
+        let limits = (
+            tenant.max_concurrent,
+            tenant.max_rps,
+            tenant.max_tokens_per_sec,
+        );
+        (&tenant.name, limits)
+    });
+    let rules = config.rule.iter().flat_map(|rule| &rule.tenant);
+    let rules = rules.map(|tenant| {
+        let limits = (
+            tenant.max_concurrent,
+            tenant.max_rps,
+            tenant.max_tokens_per_sec,
+        );
+        (&tenant.name, limits)
+    });
+    let limited = base
+        .chain(rules)
+        .filter(|(_, limits)| *limits != (None, None, None));
+    limited.map(|(name, _)| name.clone()).collect()
 }
 
 /// A rate with its burst, or `None` if the rate is 0.
@@ -394,7 +495,7 @@ mod tests {
                 let upstream = active.upstream(target).unwrap();
                 (
                     upstream.name().to_owned(),
-                    limits[target.index()].limits.concurrent,
+                    limits[upstream.target.index()].limits.concurrent,
                 )
             });
             served.collect::<Vec<_>>()

@@ -113,7 +113,7 @@ impl Gateway {
     #[must_use]
     pub fn running_and_waiting(&self) -> (u64, u64) {
         let view = self.shared.permits.inspect();
-        (view.running, view.waiting)
+        (view.running, view.waiting + view.delayed)
     }
 }
 

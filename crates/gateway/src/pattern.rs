@@ -28,9 +28,66 @@ pub(crate) fn any(patterns: &[String], text: &str) -> bool {
     patterns.is_empty() || patterns.iter().any(|pattern| matches(pattern, text))
 }
 
+/// Whether some text matches one of `ones` and one of `others`.
+pub(crate) fn overlap(ones: &[String], others: &[String]) -> bool {
+    let either_is_all = ones.is_empty() || others.is_empty();
+    either_is_all
+        || ones.iter().any(|one| {
+            others
+                .iter()
+                .any(|other| intersect(one.as_bytes(), other.as_bytes()))
+        })
+}
+
+/// Whether some text matches both patterns.
+fn intersect(one: &[u8], other: &[u8]) -> bool {
+    // `row[j]` says whether the rest of `one` and the rest of `other` from `j` on have a text in
+    // common. Rows are computed from the end of `one` to its start.
+    let mut row: Vec<bool> = (0..=other.len())
+        .map(|from| other[from..].iter().all(|byte| *byte == b'*'))
+        .collect();
+    for byte in one.iter().rev() {
+        let below = row.clone();
+        for from in (0..=other.len()).rev() {
+            let next = other.get(from);
+            row[from] = match (byte, next) {
+                (b'*', Some(_)) => below[from] || row[from + 1],
+                (b'*', None) => below[from],
+                (_, Some(b'*')) => row[from + 1] || below[from],
+                (byte, Some(next)) => byte == next && below[from + 1],
+                (_, None) => false,
+            };
+        }
+    }
+    row[0]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn patterns_with_a_text_in_common_overlap() {
+        for (one, other, common) in [
+            ("gpt-*", "gpt-4o", true),
+            ("gpt-*", "*-mini", true),
+            ("gpt-*", "claude-*", false),
+            ("a*c", "ab*", true),
+            ("a*c", "*b", false),
+            ("*", "", true),
+            ("a", "a", true),
+            ("a", "ab", false),
+            ("a*b*", "*b*a", true),
+        ] {
+            for (one, other) in [(one, other), (other, one)] {
+                assert_eq!(
+                    intersect(one.as_bytes(), other.as_bytes()),
+                    common,
+                    "{one} and {other}"
+                );
+            }
+        }
+    }
 
     #[test]
     fn stars_stand_for_anything() {

@@ -11,7 +11,7 @@ use headworks_pool::Permits;
 use headworks_service::outbound::Outbound;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::active_config::{ActiveConfig, UpstreamIds};
 use crate::bookings::Bookings;
@@ -22,6 +22,7 @@ use crate::front::IdleTimeouts;
 use crate::history::{RequestHistory, RequestIds};
 use crate::keys::{KeyFile, Keys, is_missing};
 use crate::learned_limits::LearnedLimits;
+use crate::learned_outputs::LearnedOutputs;
 use crate::overrides::Overrides;
 use crate::request_log::RequestLog;
 use crate::time_rules;
@@ -42,11 +43,14 @@ pub(crate) struct Shared {
     pub(crate) seed: KeySeed,
     pub(crate) bookings: Bookings,
     pub(crate) faults: Faults,
+    pub(crate) learned_outputs: LearnedOutputs,
     pub(crate) history: RequestHistory,
     pub(crate) ledger: UsageLedger,
     pub(crate) log: Option<RequestLog>,
     pub(crate) idle_timeouts: Arc<IdleTimeouts>,
     pub(crate) queue_counts: QueueCounts,
+    /// Large bodies that may be read at once.
+    pub(crate) large_bodies: Semaphore,
     pub(crate) started: Instant,
     /// Signals that a new configuration is in force.
     pub(crate) changed: Notify,
@@ -87,6 +91,7 @@ impl Shared {
             seed,
             bookings: Bookings::default(),
             faults: Faults::default(),
+            learned_outputs: LearnedOutputs::default(),
             history: RequestHistory::new(RequestIds::new(getrandom::u32()?)),
             log: config
                 .request_log
@@ -95,6 +100,9 @@ impl Shared {
                 .transpose()?,
             idle_timeouts: Arc::default(),
             queue_counts: QueueCounts::default(),
+            large_bodies: Semaphore::new(
+                std::thread::available_parallelism().map_or(1, usize::from),
+            ),
             started: Instant::now(),
             changed: Notify::new(),
             day: Mutex::new((i64::MIN, 0)),
@@ -120,11 +128,21 @@ impl Shared {
         let mut overrides = self.overrides.lock();
         let scheduler_config =
             active.scheduler_config(Timestamp::now(), &self.seed, &self.learned_limits.lock());
-        self.permits.reconfigure(scheduler_config)?;
+        // Upstreams that are gone are switched off last. Their queued requests then find the new
+        // configuration in force and look for other upstreams there.
+        let mut with_removed = scheduler_config.clone();
+        let known = self.permits.config().targets;
+        for (target, known) in with_removed.targets.iter_mut().zip(known) {
+            if !target.enabled {
+                *target = known;
+            }
+        }
+        self.permits.reconfigure(with_removed)?;
         let before = PreviousConfig {
             overrides: std::mem::take(&mut *overrides),
             active: self.active.swap(Arc::new(active)),
         };
+        self.permits.reconfigure(scheduler_config)?;
         drop(overrides);
         self.invalidate_derived();
         Ok(before)
@@ -200,12 +218,14 @@ impl Shared {
 
     /// Updates the learned rates from the rate-limit headers of a response.
     pub(crate) fn learn_from(&self, upstream: &Upstream, hints: &Hints) {
-        let moved = self.learned_limits.lock().update(
-            upstream.target,
-            &upstream.settings,
-            hints,
-            Instant::now(),
-        );
+        let active = self.active.load();
+        let Some(limits) = active.pool_limits(upstream.target) else {
+            return;
+        };
+        let now = Instant::now();
+        let mut learned_limits = self.learned_limits.lock();
+        let moved = learned_limits.update(upstream.target, limits, hints, now);
+        drop(learned_limits);
         if moved {
             self.refresh();
         }

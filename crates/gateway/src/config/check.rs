@@ -192,6 +192,9 @@ fn check_upstream(upstream: &UpstreamSettings) -> Result<(), String> {
     if upstream.weight == 0 || upstream.max_concurrent == Some(0) {
         return Err("weight and max_concurrent must be at least 1".into());
     }
+    if upstream.pool.as_deref() == Some("") {
+        return Err("`pool` is empty: name a pool, or remove the key".into());
+    }
     check_rates([upstream.max_rps, upstream.max_tokens_per_sec])?;
     for (least, most, name) in [
         (upstream.min_rps, upstream.max_rps, "rps"),

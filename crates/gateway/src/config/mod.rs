@@ -57,8 +57,9 @@ headworks_service::section! {
     class: Vec<ClassSettings> = Vec::new(),
         example("[[gateway.class]]\nlevel = 9\nqueue_timeout = \"5m\"\naging = \"60s\"");
 
-    /// Expected tokens of a response if the request sets no limit.
-    default_output_tokens: u64 = 1024;
+    /// Expected tokens of a response until the lengths of earlier ones are known. A request
+    /// reserves what its tenant's responses of that model needed (p90), at most its `max_tokens`.
+    default_output_tokens: u64 = 512;
     /// Whether a queued stream receives comments about its progress. Errors after the first one are
     /// reported in the stream too.
     queue_progress: bool = false;

@@ -6,6 +6,8 @@ use std::time::Duration;
 use headworks_service::config::Secret;
 use serde::{Deserialize, Serialize};
 
+use crate::upstream::SuspendRule;
+
 /// Settings of one class that differ from the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -106,6 +108,10 @@ pub struct UpstreamSettings {
     pub headers: BTreeMap<String, Secret>,
     /// Models that it serves; `*` matches any text. Default: all models.
     pub models: Vec<String>,
+    /// Capacity pool that it belongs to. Upstreams of a pool share their limits, of which the
+    /// tightest holds. Default: shared by the entries of both APIs that have the same server,
+    /// models and key.
+    pub pool: Option<String>,
     /// Weight of its share of the requests that several upstreams can serve.
     pub weight: u32,
     /// Concurrent requests.
@@ -134,7 +140,8 @@ pub struct UpstreamSettings {
     /// Further status codes after which a request is tried at another upstream, besides 429 and
     /// 503, such as [500, 502, 529]. The response may then be generated twice.
     pub retry_on: Vec<u16>,
-    /// Number of faults in a row that suspend it; 0 for never.
+    /// Number of faults in a row that suspend it; 0 for never. Failed connections count for the
+    /// whole upstream, error responses for one model and over distinct requests.
     pub fault_threshold: u32,
     /// Duration of a suspension after faults, and after an overload response without `Retry-After`.
     #[serde(with = "headworks_service::config::seconds")]
@@ -158,6 +165,7 @@ impl Default for UpstreamSettings {
             api_key: None,
             headers: BTreeMap::new(),
             models: Vec::new(),
+            pool: None,
             weight: 1,
             max_concurrent: None,
             max_rps: None,
@@ -216,6 +224,14 @@ impl UpstreamSettings {
             ..self.clone()
         });
         apart.chain([self.clone()])
+    }
+
+    /// When faults suspend it, and for how long.
+    pub(crate) fn suspend_rule(&self) -> SuspendRule {
+        SuspendRule {
+            threshold: self.fault_threshold,
+            suspend_for: self.suspend_for,
+        }
     }
 
     /// The upstream that is used if none is configured.

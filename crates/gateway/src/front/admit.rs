@@ -14,7 +14,10 @@ use super::upload::Upload;
 use crate::active_config::ActiveConfig;
 use crate::keys::Principal;
 use crate::shared::Shared;
-use crate::wire::{Problem, read_priority};
+use crate::wire::{Problem, RequestSummary, read_priority, read_summary};
+
+/// Bodies from this size on are not read on the connection's thread.
+const LARGE_BODY: usize = 256 << 10;
 
 /// Request headers that the gateway itself reads.
 #[derive(Default)]
@@ -145,6 +148,21 @@ pub(crate) async fn body(active: &ActiveConfig, body: impl Upload) -> Result<Byt
             ))
         }
     }
+}
+
+/// Reads what scheduling needs of a body. A large one is read on a thread of its own: its
+/// connection's thread serves other clients in the meantime.
+pub(crate) async fn summary(shared: &Shared, body: &Bytes) -> Result<RequestSummary, Problem> {
+    let bad = |message| Problem::new(StatusCode::BAD_REQUEST, "bad_request", message);
+    if body.len() < LARGE_BODY {
+        return read_summary(body).map_err(bad);
+    }
+    // As many at once as there are CPUs. More would only delay each other and the serving threads.
+    let _turn = shared.large_bodies.acquire().await;
+    let body = body.clone();
+    let read = tokio::task::spawn_blocking(move || read_summary(&body)).await;
+    read.unwrap_or_else(|cause| Err(format!("the body cannot be read: {cause}")))
+        .map_err(bad)
 }
 
 fn too_large(most: u64) -> Problem {

@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use headworks_core::Cost;
+use headworks_core::{Cost, TargetId};
 use headworks_pool::{Health, Permit, Report};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
@@ -19,7 +19,9 @@ use super::in_flight::InFlight;
 use super::relay::{Limits, Relay};
 use super::request::{ScheduledRequest, no_upstream};
 use crate::history::Stage;
-use crate::upstream::{CallError, Upstream, UpstreamResponse, clean_response_headers, read_hints};
+use crate::upstream::{
+    CallError, Probe, Upstream, UpstreamResponse, clean_response_headers, read_hints,
+};
 use crate::wire::Problem;
 
 /// The result of an upstream that did not serve the request. The client gets it if no other
@@ -29,19 +31,28 @@ enum UnservedResult {
     Problem(Problem),
 }
 
+impl UnservedResult {
+    fn response(upstream: &Arc<Upstream>, answer: UpstreamResponse) -> UnservedResult {
+        UnservedResult::UpstreamResponse(upstream.clone(), Box::new(answer))
+    }
+}
+
+impl From<Problem> for UnservedResult {
+    fn from(problem: Problem) -> UnservedResult {
+        UnservedResult::Problem(problem)
+    }
+}
+
 /// Outcome of one attempt.
 enum Attempt {
     /// The upstream responds, successfully or with a client error.
     Responded(UpstreamResponse),
     /// Nothing was generated: another upstream may try.
     TryNext(Health, UnservedResult),
-    /// The upstream responds with an error, and something may have been generated. The client gets
-    /// the error.
-    UpstreamError(Health, UnservedResult),
-    /// Final: no other upstream would do better.
-    Failed(Report, Problem),
-    /// Final: the upstream has received the request and may have generated something.
-    Lost(Report, Problem),
+    /// Something may have been generated, so no other upstream may try.
+    Final(Health, UnservedResult),
+    /// The upstream has received the request and may have generated something, but did not respond.
+    Lost(Problem),
 }
 
 impl ScheduledRequest {
@@ -51,52 +62,75 @@ impl ScheduledRequest {
         mut permit: Permit,
     ) -> Result<Response<GatewayBody>, Problem> {
         let began = Instant::now();
-        // At most one attempt per upstream of the group.
-        let mut left = self.group.len();
+        let mut result = None;
         loop {
-            // A reload may have removed the upstream since the permit was granted.
-            let active = self.shared.active.load_full();
-            let Some(upstream) = active.upstream(permit.target()).cloned() else {
-                permit.finish(Report::done_at(Cost(0)).target(Health::Unknown));
-                return Err(no_upstream());
+            let Some((upstream, probe)) = self.choose(permit.target()) else {
+                // Nothing was sent, so the whole charge is returned.
+                let elsewhere = Report::elsewhere().target(Health::Unknown);
+                permit = match (permit.reacquire(elsewhere).await, result.take()) {
+                    (Ok(next), _) => next,
+                    (Err(_), Some(result)) => return self.give_up(result, began),
+                    (Err(_), None) => self.reschedule().await?,
+                };
+                continue;
             };
-            left = left.saturating_sub(1);
+            self.tried.push(upstream.id);
             self.record_attempt(&upstream, &permit);
-            let (health, result) = match self.attempt(&upstream, left == 0).await {
+            let attempt = self.attempt(&upstream).await;
+            drop(probe);
+            let health = match attempt {
                 Attempt::Responded(answer) => {
                     return Ok(self.respond(&upstream, answer, Some(permit), began));
                 }
-                Attempt::TryNext(health, result) => (health, result),
-                Attempt::UpstreamError(health, result) => {
+                Attempt::TryNext(health, unserved) => {
+                    result = Some(unserved);
+                    health
+                }
+                Attempt::Final(health, unserved) => {
                     permit.finish(Report::done_at(Cost(0)).target(health));
-                    return self.give_up(result, began);
+                    return self.give_up(unserved, began);
                 }
-                Attempt::Failed(report, problem) => {
-                    permit.finish(report);
-                    return Err(problem);
-                }
-                Attempt::Lost(report, problem) => {
-                    permit.finish(report);
+                Attempt::Lost(problem) => {
+                    permit.finish(Report::failed());
                     self.maybe_generated = true;
                     return Err(problem);
                 }
             };
-            if left == 0 {
+            // Another upstream of the same pool needs no other permit.
+            if self.left().any(|left| left.target == permit.target()) {
+                continue;
+            }
+            if self.left().next().is_none() {
                 permit.finish(Report::done_at(Cost(0)).target(health));
-                return self.give_up(result, began);
+                return self.give_up(result.unwrap_or_else(|| no_upstream().into()), began);
             }
             match permit.reacquire(Report::elsewhere().target(health)).await {
                 Ok(next) => permit = next,
                 // No permit for another upstream in time: the client gets the result of this one.
-                Err(_) => return self.give_up(result, began),
+                Err(_) => {
+                    return self.give_up(result.unwrap_or_else(|| no_upstream().into()), began);
+                }
             }
         }
     }
 
-    async fn attempt(&mut self, upstream: &Arc<Upstream>, last: bool) -> Attempt {
+    /// The upstream to call at `target`, unless a reload has removed it, or it has been suspended
+    /// since the request was queued.
+    fn choose(&self, target: TargetId) -> Option<(Arc<Upstream>, Option<Probe>)> {
+        let (active, now) = (self.shared.active.load(), Instant::now());
+        let mut at_target = self.left().filter(|upstream| upstream.target == target);
+        at_target.find_map(|upstream| {
+            let upstream = active.upstream(upstream.id)?;
+            let probe = upstream.health.begin(self.viewpoint(), now).ok()?;
+            Some((upstream.clone(), probe))
+        })
+    }
+
+    async fn attempt(&mut self, upstream: &Arc<Upstream>) -> Attempt {
         let most = self.active.config.request_timeout;
-        // The last attempt takes the request; earlier ones copy it, since it may be sent again.
-        let forward = match last {
+        // The last attempt takes the headers; earlier ones copy them, since they may be sent again.
+        let is_last = self.left().next().is_none();
+        let forward = match is_last {
             true => self.forward.take(),
             false => self.forward.clone(),
         };
@@ -117,30 +151,33 @@ impl ScheduledRequest {
                     request = self.response_headers.id,
                     "{failure}"
                 );
-                return failed(upstream, &failure);
+                return self.failed(upstream, &failure);
             }
         };
         let status = answer.status();
         let hints = read_hints(status, answer.headers());
         self.shared.learn_from(upstream, &hints);
+        let now = Instant::now();
         match status.as_u16() {
             429 => {
                 metrics.overloaded.fetch_add(1, Ordering::Relaxed);
                 let rest = hints.retry_after.unwrap_or(upstream.settings.suspend_for);
-                Attempt::TryNext(
-                    Health::Overloaded(rest),
-                    UnservedResult::UpstreamResponse(upstream.clone(), Box::new(answer)),
-                )
+                upstream.health.overloaded(self.viewpoint(), rest, now);
+                Attempt::TryNext(Health::Fine, UnservedResult::response(upstream, answer))
             }
             error @ 500.. => {
                 metrics.failed.fetch_add(1, Ordering::Relaxed);
-                let health = self.health_after(upstream, error, hints.retry_after);
-                let result = UnservedResult::UpstreamResponse(upstream.clone(), Box::new(answer));
+                match hints.retry_after.filter(|_| matches!(error, 503 | 529)) {
+                    // An upstream that names a time is suspended for exactly that time.
+                    Some(rest) => upstream.health.overloaded(self.viewpoint(), rest, now),
+                    None => self.record_fault(upstream),
+                }
+                let result = UnservedResult::response(upstream, answer);
                 // A 503 says that the upstream has not begun. Any other error may come after the
                 // work.
                 match error == 503 || upstream.settings.retry_on.contains(&error) {
-                    true => Attempt::TryNext(health, result),
-                    false => Attempt::UpstreamError(health, result),
+                    true => Attempt::TryNext(Health::Fine, result),
+                    false => Attempt::Final(Health::Fine, result),
                 }
             }
             401 | 403 => {
@@ -154,33 +191,47 @@ impl ScheduledRequest {
                     Problem::new(StatusCode::BAD_GATEWAY, "upstream_credentials", message);
                 // The prompt or the model may be the reason, so this says nothing about the
                 // upstream's health.
-                Attempt::Failed(Report::done_at(Cost(0)).target(Health::Unknown), problem)
+                Attempt::Final(Health::Fine, problem.into())
             }
             status => {
                 metrics.answered.fetch_add(1, Ordering::Relaxed);
                 if status < 400 {
-                    let tenant = &self.principal.tenant;
-                    self.shared.faults.answered(upstream.target, tenant);
+                    upstream.health.answered(self.viewpoint(), now);
                 }
                 Attempt::Responded(answer)
             }
         }
     }
 
-    /// Health of an upstream after it responded with an error.
-    fn health_after(
-        &self,
-        upstream: &Upstream,
-        status: u16,
-        retry_after: Option<Duration>,
-    ) -> Health {
-        // An upstream that names a time is suspended for exactly that time.
-        if let (503 | 529, Some(rest)) = (status, retry_after) {
-            return Health::Overloaded(rest);
-        }
-        let (target, tenant) = (upstream.target, &self.principal.tenant);
+    /// Records that the upstream gave no usable response.
+    fn record_fault(&self, upstream: &Arc<Upstream>) {
+        let body = self.shared.seed.key(&&self.forward.body[..]);
         let faults = &self.shared.faults;
-        faults.failed(target, &upstream.settings, tenant, Instant::now())
+        faults.failed(upstream, self.viewpoint(), body, Instant::now());
+    }
+
+    /// Classifies a call without a response.
+    fn failed(&self, upstream: &Arc<Upstream>, failure: &CallError) -> Attempt {
+        let message = format!("upstream `{}` {failure}", upstream.name());
+        let problem = |status, reason| Problem::new(status, reason, message);
+        match failure {
+            CallError::Connect(_) => {
+                let problem = problem(StatusCode::SERVICE_UNAVAILABLE, "no_upstream");
+                Attempt::TryNext(Health::Fault, problem.into())
+            }
+            CallError::Timeout(_) => {
+                self.record_fault(upstream);
+                let problem = problem(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout");
+                match upstream.settings.retry_on_timeout {
+                    true => Attempt::TryNext(Health::Unknown, problem.into()),
+                    false => Attempt::Lost(problem),
+                }
+            }
+            CallError::Broken(_) => {
+                self.record_fault(upstream);
+                Attempt::Lost(problem(StatusCode::BAD_GATEWAY, "upstream_broke_off"))
+            }
+        }
     }
 
     /// Records the attempt in the history. The first attempt also ends the wait.
@@ -246,6 +297,7 @@ impl ScheduledRequest {
             model: std::mem::take(&mut self.summary.model),
             prompt: self.summary.prompt,
             expected_output: self.expected(),
+            choices: self.summary.choices,
             status: parts.status.as_u16(),
             events: content.is_some_and(|content| content.starts_with(b"text/event-stream")),
             began,
@@ -263,27 +315,5 @@ impl ScheduledRequest {
         self.response_headers
             .write(self.forward.endpoint.dialect(), response.headers_mut());
         response
-    }
-}
-
-fn failed(upstream: &Upstream, failure: &CallError) -> Attempt {
-    let message = format!("upstream `{}` {failure}", upstream.name());
-    let problem = |status, reason| Problem::new(status, reason, message);
-    match failure {
-        CallError::Connect(_) => {
-            let problem = problem(StatusCode::SERVICE_UNAVAILABLE, "no_upstream");
-            Attempt::TryNext(Health::Fault, UnservedResult::Problem(problem))
-        }
-        CallError::Timeout(_) => {
-            let problem = problem(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout");
-            match upstream.settings.retry_on_timeout {
-                true => Attempt::TryNext(Health::Fault, UnservedResult::Problem(problem)),
-                false => Attempt::Lost(Report::failed().target(Health::Fault), problem),
-            }
-        }
-        CallError::Broken(_) => Attempt::Lost(
-            Report::failed().target(Health::Fault),
-            problem(StatusCode::BAD_GATEWAY, "upstream_broke_off"),
-        ),
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use headworks_core::{Class, Cost};
+use headworks_core::{Class, Cost, Key};
 use headworks_pool::{Health, Permit, Report};
 
 use crate::history::Stage;
 use crate::shared::Shared;
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, Viewpoint};
 use crate::wire::{Dialect, Meter, Usage};
 
 /// How a response ended.
@@ -56,6 +56,8 @@ pub(crate) struct InFlight {
     pub(crate) prompt: u64,
     /// Estimated tokens of the response.
     pub(crate) expected_output: u64,
+    /// Number of choices in the response.
+    pub(crate) choices: u64,
     pub(crate) status: u16,
     /// Whether the response is a stream of events.
     pub(crate) events: bool,
@@ -74,7 +76,34 @@ impl InFlight {
         // scheduler keeps that.
         let is_known = self.status >= 400 || self.events || meter.reported().is_some();
         self.release_permit(end, is_known.then_some(usage));
+        self.judge_upstream(end);
+        self.learn_output(end, usage);
         self.record(end, usage);
+    }
+
+    /// Remembers the length of a complete response, for the estimates of later requests.
+    fn learn_output(&self, end: End, usage: Usage) {
+        let output = usage.output.filter(|output| *output > 0);
+        if let (End::Complete, Some(output)) = (end, output) {
+            let output = output.div_ceil(self.choices.max(1));
+            let learned = &self.shared.learned_outputs;
+            learned.record(&self.tenant, &self.model, output);
+        }
+    }
+
+    fn judge_upstream(&self, end: End) {
+        let (model, tenant) = (self.model.as_str(), &self.tenant);
+        let at = Viewpoint { model, tenant };
+        match end {
+            End::Complete if self.status < 400 => self.upstream.health.completed(at),
+            End::Broken | End::Silent => {
+                // The body is gone, so each of these counts as a distinct one.
+                let body = Key(self.number.into());
+                let faults = &self.shared.faults;
+                faults.failed(&self.upstream, at, body, Instant::now());
+            }
+            _ => {}
+        }
     }
 
     /// Tokens to book. An error costs nothing. Otherwise the prompt counts, and at least as much
@@ -118,21 +147,15 @@ impl InFlight {
             None => Report::done(),
         };
         match end {
-            End::Complete => permit.finish(report.target(self.health())),
-            End::Broken | End::Silent => permit.finish(Report::failed().target(Health::Fault)),
-            End::TooLong => permit.finish(Report::failed()),
-            // Dropping the permit charges the estimate: disconnecting early must not be cheaper
-            // than reading on.
-            End::Unread | End::Disconnected => drop(permit),
-        }
-    }
-
-    fn health(&self) -> Health {
-        match self.status {
-            // The request is at fault. A client error does not prove that the upstream can serve
-            // others, so it does not clear its fault count either.
-            400.. => Health::Unknown,
-            _ => Health::Fine,
+            // The upstream could be reached, also if its response is an error.
+            End::Complete => permit.finish(report.target(Health::Fine)),
+            // At least the estimate is charged: disconnecting early must not be cheaper than
+            // reading on.
+            _ => {
+                let used = usage.and_then(|usage| usage.total()).unwrap_or(0);
+                let charged = Cost(used.max(permit.cost().0));
+                permit.finish(Report::done_at(charged).target(Health::Unknown));
+            }
         }
     }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use headworks_core::{Class, Cost, Job, Key, Reason, TargetId, TargetState, View};
+use headworks_core::{
+    Class, Cost, Job, Key, Reason, TargetId, TargetState, Time, Unservable, View,
+};
 use headworks_pool::{Acquire, Denied, EndReason, Permit};
 use headworks_service::config::format_duration;
 use http::{Response, StatusCode};
@@ -21,7 +23,7 @@ use crate::active_config::ActiveConfig;
 use crate::history::{HistoryEntry, Stage};
 use crate::keys::Principal;
 use crate::shared::{QueueCounts, QueuedGuard, Shared};
-use crate::upstream::ForwardedRequest;
+use crate::upstream::{ForwardedRequest, Upstream, UpstreamId, Viewpoint, Wait};
 use crate::wire::{Dialect, Problem, RequestSummary, Usage};
 
 /// Retry hint where the scheduler gives none: after an expired wait, and during shutdown.
@@ -39,12 +41,15 @@ pub(crate) struct ScheduledRequest {
     pub(crate) estimate: u64,
     /// Most tokens that the request may cost, as its own limits say. Not capped like the estimate.
     pub(crate) max_tokens: u64,
-    /// Timeout that the client announced.
-    pub(crate) client_timeout: Duration,
+    pub(crate) arrived: Time,
+    /// End of the wait: by the queue timeout, or earlier by the timeout that the client announced.
+    pub(crate) deadline: Time,
     /// Whether the client says that this is a retry.
     pub(crate) is_retry: bool,
     pub(crate) forward: ForwardedRequest,
-    pub(crate) group: Vec<TargetId>,
+    pub(crate) group: Vec<UpstreamId>,
+    /// Upstreams that were called and did not serve the request.
+    pub(crate) tried: SmallVec<[UpstreamId; 2]>,
     pub(crate) response_headers: ResponseHeaders,
     pub(crate) disconnect_guard: DisconnectGuard,
     /// Whether an upstream has the request and has not responded yet.
@@ -125,7 +130,13 @@ impl ScheduledRequest {
         mut self: Box<Self>,
         permit_result: Result<Permit, Denied>,
     ) -> Response<GatewayBody> {
-        match permit_result {
+        let permit = match permit_result {
+            // A reload has removed all upstreams of the group.
+            Err(denied) if lost_upstreams(&denied) && self.regroup() => self.reschedule().await,
+            Err(denied) => Err(self.rejection(&denied)),
+            Ok(permit) => Ok(permit),
+        };
+        match permit {
             Ok(permit) => {
                 self.record_grant(&permit);
                 // Boxed, so that a queued request does not hold the space that only a running one
@@ -135,20 +146,87 @@ impl ScheduledRequest {
                     Err(problem) => self.fail(&problem),
                 }
             }
-            Err(rejection) => {
-                let problem = self.rejection(&rejection);
-                self.reject(&problem)
+            Err(problem) => self.reject(&problem),
+        }
+    }
+
+    /// Determines the upstreams anew if the configuration has changed. Returns whether there are
+    /// any that the request has not known before.
+    pub(crate) fn regroup(&mut self) -> bool {
+        let active = self.shared.active.load_full();
+        if Arc::ptr_eq(&active, &self.active) {
+            return false;
+        }
+        let group = active.group(self.dialect(), &self.summary.model);
+        self.group = active.that_fit(group, self.max_tokens);
+        self.active = active;
+        !self.group.is_empty()
+    }
+
+    /// Waits for another permit: no upstream of the group could be called with the first one.
+    pub(crate) async fn reschedule(&mut self) -> Result<Permit, Problem> {
+        loop {
+            if let Some(Wait::Probe(outcome)) = self.wait_for() {
+                let left = self.deadline.since(self.shared.permits.now());
+                if tokio::time::timeout(left, outcome.cancelled())
+                    .await
+                    .is_err()
+                {
+                    return Err(self.rejection(&Denied::Ended(EndReason::Expired)));
+                }
+            }
+            match self.acquire()?.await {
+                Err(denied) if lost_upstreams(&denied) && self.regroup() => {}
+                result => return result.map_err(|denied| self.rejection(&denied)),
             }
         }
     }
 
+    pub(crate) fn viewpoint(&self) -> Viewpoint<'_> {
+        Viewpoint {
+            model: &self.summary.model,
+            tenant: &self.principal.tenant,
+        }
+    }
+
+    /// The earliest event that lets an upstream be called; `None` if one can be called now.
+    fn wait_for(&self) -> Option<Wait> {
+        let (mut earliest, now) = (None, Instant::now());
+        for upstream in self.left() {
+            let wait = upstream.health.wait(self.viewpoint(), now)?;
+            earliest = match (earliest, wait) {
+                (Some(Wait::Until(one)), Wait::Until(other)) => Some(Wait::Until(one.min(other))),
+                (Some(probe @ Wait::Probe(_)), _) => Some(probe),
+                (_, wait) => Some(wait),
+            };
+        }
+        earliest
+    }
+
+    /// Upstreams of the group that were not called yet.
+    pub(crate) fn left(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        let left = self.group.iter().filter(|id| !self.tried.contains(id));
+        left.filter_map(|id| self.active.upstream(*id))
+    }
+
+    /// Enters the queue for the upstreams that are ready. If none is, the request is delayed until
+    /// the first one may be called.
     fn acquire(&self) -> Result<Acquire, Problem> {
         let permits = &self.shared.permits;
-        let targets = self
-            .shared
-            .target_set(&self.group)
-            .ok_or_else(no_upstream)?;
-        let timeout = self.active.queue_timeout(self.class);
+        let (now, wait) = (Instant::now(), self.wait_for());
+        let is_ready = |upstream: &&Arc<Upstream>| {
+            wait.is_some() || upstream.health.wait(self.viewpoint(), now).is_none()
+        };
+        let ready = self.left().filter(is_ready);
+        let targets: SmallVec<[TargetId; 4]> = ready.map(|upstream| upstream.target).collect();
+        let targets = self.shared.target_set(&targets).ok_or_else(no_upstream)?;
+        let start = match wait {
+            Some(Wait::Until(until)) => permits.now() + until.saturating_duration_since(now),
+            _ => permits.now(),
+        };
+        if start > self.deadline {
+            return Err(self.suspended(start.since(permits.now())));
+        }
         // Only a retry can have a booking, so other requests are spared the hash of their body.
         let booking = self
             .is_retry
@@ -161,11 +239,12 @@ impl ScheduledRequest {
         let tenant: &str = &self.principal.tenant;
         let job = Job::new(())
             .class(self.class)
-            .flow(self.shared.seed.flow(&tenant))
+            .flow(self.active.flow(&self.shared.seed, tenant, &self.group))
             .cost(self.cost())
             .targets(targets)
             .booking(booking)
-            .expire_at(permits.now() + timeout.min(self.client_timeout));
+            .start_at(start)
+            .expire_at(self.deadline);
         Ok(permits.acquire(job))
     }
 
@@ -220,18 +299,15 @@ impl ScheduledRequest {
     /// than this request can wait.
     fn all_suspended(&self, view: &View) -> Option<Duration> {
         let now = self.shared.permits.now();
-        let suspension = |target: &TargetId| match view.targets.get(target.index())?.state {
-            TargetState::Suspended { until } => Some(until.since(now)),
-            _ => None,
-        };
-        let suspensions: Option<Vec<Duration>> = self.group.iter().map(suspension).collect();
-        let client_timeout = self
-            .client_timeout
-            .min(self.active.queue_timeout(self.class));
-        suspensions?
-            .into_iter()
-            .min()
-            .filter(|suspension| *suspension > client_timeout)
+        let suspension =
+            |upstream: &Arc<Upstream>| match view.targets.get(upstream.target.index())?.state {
+                TargetState::Suspended { until } => Some(until.since(now)),
+                _ => None,
+            };
+        let suspensions: Option<Vec<Duration>> = self.left().map(suspension).collect();
+        let left = self.deadline.since(now);
+        let shortest = suspensions?.into_iter().min();
+        shortest.filter(|suspension| *suspension > left)
     }
 
     /// Describes in words what blocks the request.
@@ -244,6 +320,9 @@ impl ScheduledRequest {
         let (urgent, same) = (ahead(&view.classes[..class]), view.classes[class].waiting);
         let cost = self.estimate as f64;
         let gate = match view.levels {
+            _ if self.wait_for().is_some() => {
+                format!("all upstreams for `{}` were suspended", self.summary.model)
+            }
             _ if view.running >= u64::from(most) => format!("all {most} slots were taken"),
             (Some(requests), _) if requests < 1.0 => "the request rate was used up".to_owned(),
             (_, Some(tokens)) if tokens < cost => {
@@ -259,7 +338,11 @@ impl ScheduledRequest {
     }
 
     fn record_grant(&mut self, permit: &Permit) {
-        self.response_headers.waited = permit.waited();
+        self.response_headers.waited = match self.response_headers.position {
+            0 => permit.waited(),
+            // A permit does not count the time in which the request was delayed.
+            _ => self.shared.permits.now().since(self.arrived),
+        };
         self.response_headers.reason = match (permit.aged(), self.response_headers.position) {
             (true, _) => "aged",
             (_, 0) => "granted",
@@ -291,7 +374,7 @@ impl ScheduledRequest {
                     "deadline unreachable: the wait would exceed the timeout of the request or of its client",
                 ),
                 Reason::Suspended => self.suspended(after),
-                Reason::TooLarge => self.too_large(),
+                Reason::TooLarge => too_large(self.max_tokens),
                 Reason::NoTarget => no_upstream(),
                 Reason::Draining => stopping(),
                 other => busy(other.name(), "the request cannot be queued now"),
@@ -303,21 +386,13 @@ impl ScheduledRequest {
             Denied::Ended(EndReason::Expired) => {
                 busy("expired", "the request expired in the queue")
             }
-            Denied::Ended(EndReason::Unservable(headworks_core::Unservable::TooLarge)) => {
-                self.too_large()
+            Denied::Ended(EndReason::Unservable(Unservable::TooLarge)) => {
+                too_large(self.max_tokens)
             }
             Denied::Ended(EndReason::Returned) => stopping(),
             Denied::Ended(_) | Denied::WouldWait => no_upstream(),
             _ => no_upstream(),
         }
-    }
-
-    fn too_large(&self) -> Problem {
-        let message = format!(
-            "about {} tokens of prompt and response exceed the limit of one request: shorten the prompt or lower `max_tokens`",
-            self.max_tokens
-        );
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).never()
     }
 
     fn record_arrival(&self) {
@@ -384,6 +459,22 @@ impl ScheduledRequest {
         self.response_headers
             .error_response(self.dialect(), problem)
     }
+}
+
+/// Whether a denial says that no upstream of the group exists any more.
+fn lost_upstreams(denied: &Denied) -> bool {
+    match denied {
+        Denied::Refused { reason, .. } => *reason == Reason::NoTarget,
+        Denied::Ended(EndReason::Unservable(reason)) => *reason == Unservable::NoTarget,
+        _ => false,
+    }
+}
+
+pub(crate) fn too_large(tokens: u64) -> Problem {
+    let message = format!(
+        "about {tokens} tokens of prompt and response exceed the limit of one request: shorten the prompt or lower `max_tokens`"
+    );
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).never()
 }
 
 pub(crate) fn no_upstream() -> Problem {

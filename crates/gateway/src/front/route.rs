@@ -2,25 +2,26 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use headworks_h1::Received;
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
+use smallvec::SmallVec;
 
 use super::admit::{self, RequestHeaders};
 use super::body::GatewayBody;
 use super::models;
-use super::request::{DisconnectGuard, ScheduledRequest};
+use super::request::{DisconnectGuard, ScheduledRequest, too_large};
 use super::response_headers::ResponseHeaders;
 use super::upload::Upload;
 use crate::active_config::ActiveConfig;
 use crate::keys::Principal;
 use crate::shared::Shared;
-use crate::upstream::{ClientPool, ForwardedRequest};
-use crate::wire::{Dialect, Endpoint, Problem, read_summary};
+use crate::upstream::{ClientPool, ForwardedRequest, UpstreamId};
+use crate::wire::{Dialect, Endpoint, Problem};
 
 /// Health check paths, under the names that are in common use. They need no key.
 const HEALTH_PATHS: [&str; 4] = ["/healthz", "/health", "/ready", "/readyz"];
@@ -171,24 +172,31 @@ async fn prepare(
     let (client_timeout, is_retry) = (parsed.client_timeout, parsed.is_retry);
     response_headers.class = Some(class);
     let body = admit::body(&active, body).await?;
-    let summary = read_summary(&body)
-        .map_err(|message| Problem::new(StatusCode::BAD_REQUEST, "bad_request", message))?;
-    let mut group = group(&active, &principal, endpoint, &summary.model)?;
-    let tenant = &principal.tenant;
-    // Before the request is scheduled, so that it never waits for an upstream that fails its
-    // tenant.
-    shared.faults.avoid(&mut group, tenant, Instant::now());
+    let summary = admit::summary(shared, &body).await?;
+    let default = active.config.default_output_tokens;
+    let max_tokens = summary.upper_bound(endpoint, default.saturating_mul(summary.choices));
+    let group = group(&active, &principal, endpoint, &summary.model)?;
+    let group = active.that_fit(group, max_tokens);
+    if group.is_empty() {
+        return Err(too_large(max_tokens));
+    }
     admit::quota(shared, &active, &principal).inspect_err(|_| {
         shared
             .ledger
             .refused(&principal.tenant, class, shared.today());
     })?;
-    let output = active.config.default_output_tokens;
+    let learned = &shared.learned_outputs;
+    let expected = learned.expected(&principal.tenant, &summary.model, default);
+    let client_timeout = client_timeout.unwrap_or(Duration::MAX);
+    let longest_wait = active.queue_timeout(class).min(client_timeout);
+    let arrived = shared.permits.now();
     Ok(Box::new(ScheduledRequest {
-        client_timeout: client_timeout.unwrap_or(Duration::MAX),
+        arrived,
+        deadline: arrived + longest_wait,
+        tried: SmallVec::new(),
         is_retry,
-        estimate: summary.estimate(endpoint, output),
-        max_tokens: summary.upper_bound(endpoint, output),
+        estimate: summary.estimate(endpoint, expected),
+        max_tokens,
         forward: ForwardedRequest {
             endpoint,
             query: parts.uri.query().map(str::to_owned),
@@ -221,7 +229,7 @@ fn group(
     principal: &Principal,
     endpoint: Endpoint,
     model: &str,
-) -> Result<Vec<headworks_core::TargetId>, Problem> {
+) -> Result<Vec<UpstreamId>, Problem> {
     if !principal.may_use(model) {
         let message = format!("this key does not permit model `{model}`");
         return Err(Problem::new(

@@ -63,6 +63,17 @@ impl Address {
         Ok(address)
     }
 
+    /// Host and port, in one spelling.
+    pub(crate) fn server(&self) -> (String, u16) {
+        let default = if self.scheme == Scheme::HTTPS {
+            443
+        } else {
+            80
+        };
+        let port = self.authority.port_u16().unwrap_or(default);
+        (self.authority.host().to_ascii_lowercase(), port)
+    }
+
     /// URL of an endpoint, with the client's query.
     pub(crate) fn join(&self, endpoint: Endpoint, query: Option<&str>) -> Option<Uri> {
         match query {

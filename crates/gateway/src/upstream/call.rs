@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use headworks_core::TargetId;
 use headworks_service::config::format_duration;
 use headworks_service::outbound::error_chain;
 use http::{HeaderMap, Method, Request, Response};
@@ -26,13 +27,13 @@ pub(crate) struct ForwardedRequest {
 }
 
 impl ForwardedRequest {
-    /// Moves out everything that is sent. Only the endpoint stays.
+    /// Moves out the query and the headers. The body stays: a fault is judged by it.
     pub(crate) fn take(&mut self) -> ForwardedRequest {
         ForwardedRequest {
             endpoint: self.endpoint,
             query: self.query.take(),
             headers: std::mem::take(&mut self.headers),
-            body: std::mem::take(&mut self.body),
+            body: self.body.clone(),
             shares_buffer: self.shares_buffer,
         }
     }
@@ -108,7 +109,9 @@ impl Upstream {
         let headers = headers::forwarded(forward.headers, &self.headers);
         let body = forward.body;
         // Direct connections are served here; `None` means that TLS or a proxy is needed.
-        if let Some(answer) = client_pool.send(self.target, &uri, &headers, &body).await {
+        // Connections are kept by upstream, not by pool: a pool may have several servers.
+        let connections = TargetId::new(self.id.0);
+        if let Some(answer) = client_pool.send(connections, &uri, &headers, &body).await {
             return answer.map(|answer| answer.map(UpstreamBody::Direct));
         }
         let mut request = Request::new(Full::new(body));

@@ -7,12 +7,14 @@ mod call;
 mod client_pool;
 mod echo;
 mod headers;
+mod health;
 mod hints;
 mod metrics;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use headworks_core::TargetId;
+use headworks_core::{TargetId, TargetState, Time};
 use http::{HeaderMap, HeaderValue};
 
 pub(crate) use address::Address;
@@ -20,6 +22,7 @@ pub(crate) use body::UpstreamBody;
 pub(crate) use call::{CallError, ForwardedRequest, UpstreamResponse};
 pub(crate) use client_pool::ClientPool;
 pub(crate) use headers::{clean_response_headers, detach};
+pub(crate) use health::{Probe, SuspendRule, UpstreamHealth, Viewpoint, Wait};
 pub(crate) use hints::{Hints, read_hints};
 pub(crate) use metrics::{BUCKET_BOUNDS, UpstreamMetrics};
 
@@ -27,9 +30,15 @@ use crate::config::{Kind, ModelLimits, UpstreamSettings};
 use crate::pattern;
 use crate::wire::Dialect;
 
+/// Number of an upstream. It stays the same for the life of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UpstreamId(pub(crate) u32);
+
 /// One upstream, or the part of it with separate limits, ready to be called.
 #[derive(Debug)]
 pub(crate) struct Upstream {
+    pub(crate) id: UpstreamId,
+    /// The capacity pool that it belongs to, which the scheduler knows as a target.
     pub(crate) target: TargetId,
     /// Its name, cheap to clone.
     pub(crate) label: Arc<str>,
@@ -42,16 +51,18 @@ pub(crate) struct Upstream {
     /// Credentials and other headers that go with every request.
     headers: HeaderMap,
     pub(crate) metrics: Arc<UpstreamMetrics>,
+    pub(crate) health: Arc<UpstreamHealth>,
 }
 
 impl Upstream {
     pub(crate) fn new(
-        target: TargetId,
+        (id, target): (UpstreamId, TargetId),
         settings: UpstreamSettings,
         limit: Option<usize>,
-        metrics: Arc<UpstreamMetrics>,
+        (metrics, health): (Arc<UpstreamMetrics>, Arc<UpstreamHealth>),
     ) -> Upstream {
         Upstream {
+            id,
             target,
             label: settings.name.as_str().into(),
             name_header: HeaderValue::try_from(&settings.name).ok(),
@@ -60,11 +71,24 @@ impl Upstream {
             headers: headers::upstream_headers(&settings),
             settings,
             metrics,
+            health,
         }
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.settings.name
+    }
+
+    /// Its state: that of its target, or suspended if a model is suspended for all tenants. The
+    /// time is how long the suspension lasts.
+    pub(crate) fn state(&self, target: TargetState, now: Time) -> (&'static str, Option<Duration>) {
+        let suspended = self.health.suspended(Instant::now());
+        let longest = suspended.iter().filter(|one| one.concerns_all);
+        match (target, longest.map(|one| one.left).max()) {
+            (TargetState::Suspended { until }, _) => (target.name(), Some(until.since(now))),
+            (TargetState::Active, Some(left)) => ("suspended", Some(left)),
+            _ => (target.name(), None),
+        }
     }
 
     /// Whether it can serve `model` to a client of `dialect`.

@@ -98,9 +98,10 @@ impl GatewayMetrics {
             let label = ("upstream", upstream.name());
             out.family(&UPSTREAM_RUNNING)
                 .sample(&[label], f64::from(target.running));
-            let up = f64::from(u8::from(target.state.is_usable()));
+            let (state, suspended) = upstream.state(target.state, self.0.permits.now());
+            let up = f64::from(u8::from(target.state.is_usable() && suspended.is_none()));
             out.family(&UPSTREAM_UP)
-                .sample(&[label, ("state", target.state.name())], up);
+                .sample(&[label, ("state", state)], up);
             let metrics = &upstream.metrics;
             for (outcome, count) in [
                 ("answered", &metrics.answered),

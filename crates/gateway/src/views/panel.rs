@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use headworks_core::{Cost, TargetState, Time};
+use headworks_core::{Cost, Time};
 use headworks_service::panel::{
     Action, ActionResult, Args, Body, Change, Explanation, Health, Panel, PanelError, Parameter,
     Prediction, Snapshot, Widget,
@@ -40,7 +40,7 @@ impl Panel for GatewayPanel {
         };
         Snapshot {
             title: "Gateway".into(),
-            health: health(&view),
+            health: self.health(&view),
             widgets: vec![
                 Widget::new("load", "Requests", Body::Series(tables.load())),
                 Widget::new("refused", "Rejected", Body::Series(tables.refused())),
@@ -131,22 +131,25 @@ impl Panel for GatewayPanel {
     }
 }
 
-fn health(view: &headworks_core::View) -> Health {
-    let suspended = view
-        .targets
-        .iter()
-        .filter(|target| matches!(target.state, TargetState::Suspended { .. }));
-    match (suspended.count(), view.running + view.waiting) {
-        (0, 0) => Health::Idle,
-        (0, _) => Health::Good,
-        (suspended, _) if suspended == view.targets.len() => {
-            Health::Bad("all upstreams are suspended".into())
-        }
-        (suspended, _) => Health::Warning(format!("{suspended} upstreams are suspended")),
-    }
-}
-
 impl GatewayPanel {
+    fn health(&self, view: &headworks_core::View) -> Health {
+        let (active, now) = (self.0.active.load(), self.0.permits.now());
+        let states = active.upstreams().filter_map(|upstream| {
+            let target = view.targets.get(upstream.target.index())?;
+            Some(upstream.state(target.state, now).1.is_some())
+        });
+        let states: Vec<bool> = states.collect();
+        let suspended = states.iter().filter(|suspended| **suspended).count();
+        match (suspended, view.running + view.waiting) {
+            (0, 0) => Health::Idle,
+            (0, _) => Health::Good,
+            (suspended, _) if suspended == states.len() => {
+                Health::Bad("all upstreams are suspended".into())
+            }
+            (suspended, _) => Health::Warning(format!("{suspended} upstreams are suspended")),
+        }
+    }
+
     fn change(&self, args: &Args) -> Result<ActionResult, PanelError> {
         let mut overrides = self.0.overrides();
         for (key, value) in args.iter().filter(|(_, value)| !value.is_null()) {

@@ -1,5 +1,7 @@
 //! State of the scheduler as JSON.
 
+use std::time::Instant;
+
 use headworks_core::{Class, ClassView, Reason, View};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -14,10 +16,15 @@ pub(super) fn stats(shared: &Shared) -> Value {
     let granted: u64 = view.classes.iter().map(|class| class.stats.granted).sum();
     let upstreams = active.upstreams().filter_map(|upstream| {
         let target = view.targets.get(upstream.target.index())?;
+        let suspended = upstream.health.suspended(Instant::now()).into_iter();
+        let suspended = suspended.map(|one| {
+            json!({ "model": one.model, "tenant": one.tenant.as_deref(), "seconds_left": one.left.as_secs_f64() })
+        });
         Some(json!({
-            "name": upstream.name(), "state": target.state.name(), "running": target.running,
-            "granted": target.granted, "faults_in_a_row": target.faults,
+            "name": upstream.name(), "state": upstream.state(target.state, shared.permits.now()).0,
+            "running": target.running, "granted": target.granted, "faults_in_a_row": target.faults,
             "requests_free": target.levels.0, "tokens_free": target.levels.1,
+            "suspended": suspended.collect::<Vec<_>>(),
         }))
     });
     json!({

@@ -195,19 +195,16 @@ impl Tables<'_> {
         let rows = active.upstreams().filter_map(|upstream| {
             let target = self.view.targets.get(upstream.target.index())?;
             let limits = self.config.targets.get(upstream.target.index())?.limits;
-            let (health, until) = match target.state {
-                TargetState::Active => (Health::Good, None),
-                TargetState::Suspended { until } => {
-                    let left = until.since(self.shared.permits.now());
-                    (Health::Warning("suspended".to_owned()), Some(left))
-                }
-                other => (Health::Warning(other.name().to_owned()), None),
+            let (state, left) = upstream.state(target.state, self.shared.permits.now());
+            let health = match (target.state, left) {
+                (TargetState::Active, None) => Health::Good,
+                _ => Health::Warning(state.to_owned()),
             };
             let rate = |rate: Option<Rate>| known(rate.map(Rate::as_per_second));
             let cells = vec![
                 upstream.name().into(),
                 Cell::Health(health),
-                known(until.map(|left| left.as_secs_f64())),
+                known(left.map(|left| left.as_secs_f64())),
                 f64::from(target.running).into(),
                 known(limits.concurrent.map(f64::from)),
                 (target.granted as f64).into(),

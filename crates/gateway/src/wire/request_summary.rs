@@ -7,12 +7,13 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use super::endpoint::Endpoint;
 
+/// Longest name of a model. It is kept in the history, so its length is bounded.
+const LONGEST_NAME: usize = 512;
 /// Approximate bytes of text per token.
 const CHARS_PER_TOKEN: u64 = 4;
 /// Approximate cost of an image or a file. The length of its base64 says nothing about it.
 const TOKENS_PER_PICTURE: u64 = 1000;
-
-/// Cap on the expected response. Charged in full, a larger `max_tokens` could block all other
+/// Cap on the expected response. Charged in full, a huge number of choices could block all other
 /// requests for hours.
 const LARGEST_ANSWER: u64 = 131_072;
 
@@ -26,25 +27,28 @@ pub struct RequestSummary {
     pub stream: bool,
     /// Estimated tokens of the prompt.
     pub prompt: u64,
+    /// Number of choices that are generated.
+    pub choices: u64,
     /// Most tokens of the response, for all choices together.
     pub max_output: Option<u64>,
 }
 
 impl RequestSummary {
-    /// Estimated cost: the prompt and the expected response, which is capped.
+    /// Estimated cost: the prompt, and the response with `expected` tokens for each choice, as far
+    /// as the request's own limits allow.
     #[must_use]
-    pub fn estimate(&self, endpoint: Endpoint, default_output: u64) -> u64 {
-        let believed = self.upper_bound(endpoint, default_output) - self.prompt;
-        self.prompt
-            .saturating_add(believed.min(LARGEST_ANSWER))
-            .max(1)
+    pub fn estimate(&self, endpoint: Endpoint, expected: u64) -> u64 {
+        let expected = expected.saturating_mul(self.choices).min(LARGEST_ANSWER);
+        let most = self.upper_bound(endpoint, expected);
+        self.prompt.saturating_add(expected).min(most).max(1)
     }
 
-    /// Most tokens that the request may cost, by its own limits.
+    /// Most tokens that the request may cost, by its own limits; `unlimited` for the response if it
+    /// sets none.
     #[must_use]
-    pub fn upper_bound(&self, endpoint: Endpoint, default_output: u64) -> u64 {
+    pub fn upper_bound(&self, endpoint: Endpoint, unlimited: u64) -> u64 {
         let output = match endpoint.generates() {
-            true => self.max_output.unwrap_or(default_output),
+            true => self.max_output.unwrap_or(unlimited),
             false => 0,
         };
         self.prompt.saturating_add(output)
@@ -183,14 +187,28 @@ impl<'de> Visitor<'de> for SummaryVisitor<'_> {
                     return self.reject(format!("`{key}` occurs twice in the body: send it once"));
                 }
                 Field::Scheduling(key) => match SCHEDULING_KEYS[key] {
-                    "model" => summary.model = text(map.next_value()?),
-                    "stream" => summary.stream = map.next_value::<serde_json::Value>()? == true,
+                    "model" => match map.next_value_seed(ScalarSeed)? {
+                        Scalar::Text(model) => summary.model = model,
+                        Scalar::LongText => {
+                            let words = format!("`model` is longer than {LONGEST_NAME} bytes");
+                            return self.reject(words);
+                        }
+                        _ => {}
+                    },
+                    "stream" => {
+                        let stream = map.next_value_seed(ScalarSeed)?;
+                        summary.stream = matches!(stream, Scalar::Flag(true));
+                    }
                     // An upstream may generate more choices than it returns.
                     "n" | "best_of" => {
-                        choices = choices.max(number(&map.next_value()?).unwrap_or(1));
+                        let count = map.next_value_seed(ScalarSeed)?.count();
+                        choices = choices.max(count.unwrap_or(1));
                     }
                     // Which limit applies is up to the upstream, so the largest counts.
-                    _ => summary.max_output = summary.max_output.max(number(&map.next_value()?)),
+                    _ => {
+                        let limit = map.next_value_seed(ScalarSeed)?.count();
+                        summary.max_output = summary.max_output.max(limit);
+                    }
                 },
                 Field::OtherCase(written, key) => {
                     let key = SCHEDULING_KEYS[key];
@@ -203,28 +221,89 @@ impl<'de> Visitor<'de> for SummaryVisitor<'_> {
         }
         summary.prompt = weight.tokens();
         summary.max_output = summary.max_output.map(|most| most.saturating_mul(choices));
+        summary.choices = choices;
         Ok(summary)
     }
 }
 
-fn text(value: serde_json::Value) -> String {
-    match value {
-        serde_json::Value::String(text) => text,
-        _ => String::new(),
+/// Value of a scheduling key. Lists, objects and long texts are skipped and not kept: a body could
+/// otherwise take many times its size.
+enum Scalar {
+    Flag(bool),
+    Whole(u64),
+    Decimal(f64),
+    Text(String),
+    LongText,
+    Other,
+}
+
+impl Scalar {
+    /// A count. Decimal numbers and strings are read as well, because some upstreams accept them.
+    fn count(&self) -> Option<u64> {
+        let number: f64 = match self {
+            Scalar::Whole(number) => return Some(*number),
+            Scalar::Decimal(number) => *number,
+            Scalar::Text(text) => text.trim().parse().ok()?,
+            Scalar::Flag(_) | Scalar::LongText | Scalar::Other => return None,
+        };
+        // The conversion saturates at the largest integer.
+        (number >= 0.0).then(|| number.ceil() as u64)
     }
 }
 
-/// A count. Decimal numbers and strings are read as well, because some upstreams accept them.
-fn number(value: &serde_json::Value) -> Option<u64> {
-    if let Some(number) = value.as_u64() {
-        return Some(number);
+struct ScalarSeed;
+
+impl<'de> DeserializeSeed<'de> for ScalarSeed {
+    type Value = Scalar;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Scalar, D::Error> {
+        deserializer.deserialize_any(self)
     }
-    let number: f64 = match value {
-        serde_json::Value::String(text) => text.trim().parse().ok()?,
-        value => value.as_f64()?,
-    };
-    // The conversion saturates at the largest integer.
-    (number >= 0.0).then(|| number.ceil() as u64)
+}
+
+impl<'de> Visitor<'de> for ScalarSeed {
+    type Value = Scalar;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Scalar, E> {
+        Ok(Scalar::Flag(flag))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Scalar, E> {
+        Ok(Scalar::Whole(number))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Scalar, E> {
+        Ok(Scalar::Decimal(number as f64))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Scalar, E> {
+        Ok(Scalar::Decimal(number))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
+        Ok(match text.len() <= LONGEST_NAME {
+            true => Scalar::Text(text.to_owned()),
+            false => Scalar::LongText,
+        })
+    }
+
+    fn visit_unit<E>(self) -> Result<Scalar, E> {
+        Ok(Scalar::Other)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Scalar, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Scalar::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Scalar, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Scalar::Other)
+    }
 }
 
 /// Amount of content in a value.
@@ -282,6 +361,13 @@ impl Position {
         }
     }
 
+    /// Whether a string at this position is the address of an image or file that the upstream will
+    /// fetch.
+    fn links_to(self, text: &str) -> bool {
+        let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+        self == Position::Url && scheme.is_some_and(|scheme| scheme.len() < 16)
+    }
+
     /// Whether a string at this position is an encoded image or file. Anywhere else, and with any
     /// other content, the model reads it as text, whatever its prefix. Otherwise a prompt could be
     /// disguised as a cheap image.
@@ -325,6 +411,9 @@ impl<'de> Visitor<'de> for ContentSeed<'_> {
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
         let ContentSeed(weight, position) = self;
         let bytes = text.len() as u64;
+        if position.links_to(text) {
+            weight.tokens = weight.tokens.saturating_add(TOKENS_PER_PICTURE);
+        }
         if position.holds_encoded(text) {
             weight.encoded.count += 1;
             weight.encoded.bytes += bytes;
@@ -451,6 +540,26 @@ mod tests {
     }
 
     #[test]
+    fn a_linked_picture_counts_as_one() {
+        let prompt = |content: &str| {
+            summary(&format!(
+                r#"{{"model":"m","messages":[{{"content":[{content}]}}]}}"#
+            ))
+            .prompt
+        };
+        for linked in [
+            r#"{"type":"image_url","image_url":{"url":"https://a.example/1.png"}}"#,
+            r#"{"type":"input_image","image_url":"https://a.example/1.png"}"#,
+            r#"{"type":"image","source":{"type":"url","url":"https://a.example/1.png"}}"#,
+            r#"{"type":"input_file","file_url":"gs://bucket/1.pdf"}"#,
+        ] {
+            let tokens = prompt(linked);
+            assert!((1000..1020).contains(&tokens), "{tokens} for {linked}");
+        }
+        assert!(prompt(r#"{"type":"text","text":"https://a.example/1.png"}"#) < 20);
+    }
+
+    #[test]
     fn text_that_begins_like_a_data_url_is_text() {
         let long = "word ".repeat(8000);
         let base64 = "QUJD".repeat(10_000);
@@ -530,8 +639,12 @@ mod tests {
     #[test]
     fn one_request_cannot_claim_the_rate_of_hours() {
         let huge = summary(r#"{"model":"m","max_tokens":18446744073709551615,"n":9}"#);
-        assert_eq!(huge.estimate(Endpoint::Chat, 0), LARGEST_ANSWER);
+        assert_eq!(huge.estimate(Endpoint::Chat, 100), 900);
+        assert_eq!(huge.estimate(Endpoint::Chat, u64::MAX), LARGEST_ANSWER);
         assert_eq!(huge.upper_bound(Endpoint::Chat, 0), u64::MAX);
+        let small = summary(r#"{"model":"m","max_tokens":7,"n":2}"#);
+        assert_eq!(small.estimate(Endpoint::Chat, 100), 14);
+        assert_eq!(small.estimate(Endpoint::Embeddings, 100), 1);
     }
 
     #[test]
@@ -549,6 +662,16 @@ mod tests {
         assert!(read_summary(b"{}").unwrap_err().contains("`model`"));
         assert!(read_summary(b"{\"model\":3}").is_err());
         assert!(read_summary(b"{\"model\":\"m\"} x").is_err());
+    }
+
+    #[test]
+    fn a_long_name_is_refused() {
+        let body = format!(r#"{{"model":"{}"}}"#, "m".repeat(LONGEST_NAME + 1));
+        assert!(
+            read_summary(body.as_bytes())
+                .unwrap_err()
+                .contains("longer than")
+        );
     }
 
     #[test]

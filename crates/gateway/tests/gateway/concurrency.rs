@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::support::{CHAT, Client, Running, Upstream, chat};
+use crate::support::{CHAT, Client, Reaction, Running, Upstream, chat, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrency_never_exceeds_the_limit() {
@@ -65,4 +65,24 @@ async fn queueing_does_not_slow_short_requests() {
         queued < before.mul_f64(3.0),
         "{queued:?} through the queue, {before:?} behind a semaphore"
     );
+}
+
+/// Coding agents ask for many tokens and use few. Charged in full, they would run one at a time.
+#[tokio::test]
+async fn twelve_requests_of_32000_max_tokens_run_at_once_after_a_cold_start() {
+    let release = Arc::new(Semaphore::new(0));
+    let held = release.clone();
+    let upstream = Upstream::start(move |_| Reaction::When(held.clone(), 700)).await;
+    let running = Running::before(&upstream, "");
+    for round in 1..=3 {
+        let mut agents = JoinSet::new();
+        for _ in 0..12 {
+            let client = running.client();
+            agents.spawn(async move { client.post(CHAT, &[], &chat(32_000, false)).await.status });
+        }
+        until("all twelve run", || upstream.now() == 12).await;
+        release.add_permits(12);
+        assert_eq!(agents.join_all().await, [200; 12], "round {round}");
+        running.is_idle().await;
+    }
 }

@@ -110,3 +110,36 @@ async fn an_endless_response_times_out() {
     running.is_idle().await;
     until("the upstream stopped", || upstream.left() == 1).await;
 }
+
+#[tokio::test]
+async fn a_server_that_speaks_both_apis_has_its_limit_once() {
+    let release = Arc::new(Semaphore::new(0));
+    let held = release.clone();
+    let upstream = Upstream::start(move |_| Reaction::When(held.clone(), 10)).await;
+    let limit = "models = ['m']\nmax_concurrent = 2";
+    let anthropic = format!("kind = 'anthropic'\n{limit}");
+    let toml = [
+        upstream.toml("openai", limit),
+        upstream.toml("anthropic", &anthropic),
+    ]
+    .concat();
+    let running = Running::start(&toml);
+    let mut clients = JoinSet::new();
+    for path in [CHAT, "/v1/messages"].repeat(4) {
+        let client = running.client();
+        clients.spawn(async move { client.post(path, &[], &chat(10, false)).await.status });
+    }
+    until("two run and the others wait", || {
+        running.gateway.running_and_waiting() == (2, 6) && upstream.now() == 2
+    })
+    .await;
+    release.add_permits(8);
+    assert_eq!(clients.join_all().await, [200; 8]);
+    assert_eq!(upstream.peak(), 2);
+    let paths: Vec<_> = upstream
+        .calls()
+        .iter()
+        .map(|call| call.head.contains("/v1/messages"))
+        .collect();
+    assert_eq!(paths.iter().filter(|messages| **messages).count(), 4);
+}

@@ -1,17 +1,18 @@
 //! Queueing and rejection.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
-use crate::support::{Answer, CHAT, Reaction, Running, Upstream, chat, until};
+use crate::support::{Answer, CHAT, Reaction, Running, Upstream, chat, config, until};
 
 /// One slot, held until the sender releases it. `more` sets the length of the queue.
 async fn one_slot(more: &str) -> (Running, Upstream) {
     let upstream = Upstream::start(|call| match call.header("x-hold") {
         Some(_) => Reaction::Hang,
         None => Reaction::Answer {
-            after: Duration::ZERO,
+            after: Duration::from_millis(call.header("x-slow").map_or(0, |_| 200)),
             tokens: 3,
         },
     })
@@ -88,9 +89,10 @@ async fn a_full_queue_rejects_at_once_with_retry_after() {
 #[tokio::test]
 async fn a_client_that_retries_on_time_has_a_place() {
     let (running, upstream) = one_slot("scheduler_max_queue_depth = 4").await;
-    // The scheduler first has to learn how fast slots are freed.
+    // The scheduler first has to learn how fast slots are freed. They are freed slowly, because a
+    // place is booked for a quarter of the announced time beyond it.
     for answer in (0..4)
-        .map(|_| ask(&running, &[], chat(10, false)))
+        .map(|_| ask(&running, &[("x-slow", "1")], chat(10, false)))
         .collect::<Vec<_>>()
     {
         assert_eq!(answer.await.unwrap().status, 200);
@@ -417,4 +419,33 @@ async fn shutdown_rejects_queued_requests_and_finishes_running_ones() {
     assert_eq!(first.await.unwrap().status, 200);
     released.recv().await;
     assert!(drained.await.unwrap().unfinished.is_empty());
+}
+
+#[tokio::test]
+async fn a_reload_that_replaces_an_upstream_drops_no_queued_request() {
+    let held = Arc::new(Semaphore::new(0));
+    let answer = held.clone();
+    let old = Upstream::start(move |_| Reaction::When(answer.clone(), 5)).await;
+    let new = Upstream::answering(Duration::ZERO, 5).await;
+    let toml = |upstream: &Upstream, name| {
+        format!(
+            "scheduler_max_concurrent = 1\n{}",
+            upstream.toml(name, "max_concurrent = 1")
+        )
+    };
+    let running = Running::start(&toml(&old, "old"));
+    let mut requests = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let client = running.client();
+        requests.spawn(async move { client.post(CHAT, &[], &chat(10, false)).await.status });
+    }
+    until("all but one wait", || {
+        running.gateway.running_and_waiting() == (1, 19)
+    })
+    .await;
+    running.gateway.apply(config(&toml(&new, "new"))).unwrap();
+    held.add_permits(1);
+    assert_eq!(requests.join_all().await, [200; 20]);
+    assert_eq!((old.count(), new.count()), (1, 19));
+    running.is_idle().await;
 }

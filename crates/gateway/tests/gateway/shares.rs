@@ -239,3 +239,45 @@ async fn a_hundred_times_the_requests_give_no_larger_share() {
     let share = greedy.count() as f64 / counted.len() as f64;
     assert!((0.48..=0.52).contains(&share), "{share}");
 }
+
+/// Use of one model does not count against a tenant at an unrelated one.
+#[tokio::test]
+async fn fairness_is_kept_for_each_capacity_pool() {
+    let (y, release) = upstream().await;
+    let x = Upstream::answering(Duration::ZERO, 1000).await;
+    let keys = "[[gateway.key]]\nprefix = 'sk-a'\ntenant = 'a'\n[[gateway.key]]\nprefix = 'sk-b'\ntenant = 'b'\n";
+    let running = Running::start(&format!(
+        "scheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0\n{keys}{}{}",
+        x.toml("x", "models = ['x']\nmax_concurrent = 1"),
+        y.toml("y", "models = ['y']\nmax_concurrent = 1"),
+    ));
+    let ask = |model: &str| chat(100, false).replace("\"m\"", &format!("\"{model}\""));
+    let mut tasks = JoinSet::new();
+    for (key, label) in [("sk-a", "a"), ("sk-b", "b")].repeat(40) {
+        let (client, body) = (running.client(), ask("y"));
+        tasks.spawn(async move {
+            let headers = [("x-api-key", key), ("x-label", label)];
+            client.post(CHAT, &headers, &body).await.status
+        });
+    }
+    let all_wait = || running.gateway.running_and_waiting() == (1, 79);
+    until("all but one wait", all_wait).await;
+    for served in 0..40 {
+        for _ in 0..3 {
+            let answer = running.client();
+            let answer = answer.post(CHAT, &[("x-api-key", "sk-a")], &ask("x")).await;
+            assert_eq!(answer.status, 200);
+        }
+        release.add_permits(1);
+        until("the next one runs", || y.count() == served + 2).await;
+    }
+    let calls = y.calls();
+    let of_a = calls[..40]
+        .iter()
+        .filter(|call| call.header("x-label") == Some("a"))
+        .count();
+    assert!((18..=22).contains(&of_a), "{of_a} of 40");
+    release.add_permits(80);
+    assert_eq!(tasks.join_all().await, [200; 80]);
+    running.is_idle().await;
+}

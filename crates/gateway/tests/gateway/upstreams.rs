@@ -1,10 +1,12 @@
 //! Upstreams that reject, fail, hang, break off, send nonsense, or do not exist.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
 
 use crate::support::{CHAT, Reaction, Running, Upstream, chat, until};
 
@@ -50,17 +52,141 @@ async fn a_failing_upstream_is_suspended() {
         "fault_threshold = 2\nsuspend_for = '60s'\nretry_on = [500]",
     )
     .await;
-    for _ in 0..5 {
-        assert_eq!(
-            running
-                .client()
-                .post(CHAT, &[], &chat(10, false))
-                .await
-                .status,
-            200
-        );
+    for n in 1..=5 {
+        let answer = running.client().post(CHAT, &[], &chat(n, false)).await;
+        assert_eq!(answer.status, 200);
     }
     assert_eq!((bad.count(), good.count()), (2, 5));
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn the_same_request_counts_as_one_fault() {
+    let (running, bad, good) = beside(
+        Reaction::Status(500, ""),
+        "fault_threshold = 2\nsuspend_for = '60s'\nretry_on = [500]",
+    )
+    .await;
+    for _ in 0..5 {
+        let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+        assert_eq!(answer.status, 200);
+    }
+    assert_eq!((bad.count(), good.count()), (5, 5));
+}
+
+#[tokio::test]
+async fn a_429_on_one_model_does_not_stop_the_others() {
+    let upstream = Upstream::start(|call| match call.json()["model"] == "m" {
+        true => Reaction::Status(429, "\r\nretry-after: 100"),
+        false => FINE,
+    })
+    .await;
+    let running = Running::before(&upstream, "");
+    let client = running.client();
+    assert_eq!(client.post(CHAT, &[], &chat(10, false)).await.status, 429);
+    for _ in 0..5 {
+        let other = chat(10, false).replace("\"m\"", "\"other\"");
+        assert_eq!(client.post(CHAT, &[], &other).await.status, 200);
+        assert_eq!(client.post(CHAT, &[], &chat(10, false)).await.status, 503);
+    }
+    assert_eq!(upstream.count(), 6, "only the model is suspended");
+}
+
+#[tokio::test]
+async fn a_429_that_one_tenant_gets_suspends_that_tenant_alone() {
+    let upstream = Upstream::start(|call| match call.body.contains("fail") {
+        true => Reaction::Status(429, "\r\nretry-after: 100"),
+        false => FINE,
+    })
+    .await;
+    let toml = format!("{TWO_TENANTS}{}", upstream.toml("one", ""));
+    let running = Running::start(&toml);
+    let client = running.client();
+    let failing = chat(10, false).replace("hello", "fail");
+    assert_eq!(client.post(CHAT, &HOSTILE, &failing).await.status, 429);
+    let answer = client.post(CHAT, &HOSTILE, &failing).await;
+    let reason = answer.header("x-headworks-reason");
+    assert_eq!((answer.status, reason), (503, "upstreams_suspended"));
+    let answer = client.post(CHAT, &OTHER, &chat(10, false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+}
+
+/// Several attackers send prompts that fail at every upstream, each prompt once, while a victim
+/// works. Before, they suspended one upstream after the other.
+#[tokio::test]
+async fn prompts_that_fail_everywhere_cost_a_neighbour_no_answer() {
+    let upstreams = [
+        obedient(500).await,
+        obedient(500).await,
+        obedient(500).await,
+    ];
+    let mut toml = String::from(
+        "[[gateway.key]]\nprefix = 'sk-victim'\ntenant = 'victim'\n\
+         [[gateway.key]]\nprefix = 'sk-a'\ntenant = 'a'\n\
+         [[gateway.key]]\nprefix = 'sk-b'\ntenant = 'b'\n\
+         [[gateway.key]]\nprefix = 'sk-c'\ntenant = 'c'\n",
+    );
+    for (n, upstream) in upstreams.iter().enumerate() {
+        let settings = "fault_threshold = 2\nsuspend_for = '60s'\nretry_on = [500]";
+        toml += &upstream.toml(&format!("u{n}"), settings);
+    }
+    let running = Running::start(&toml);
+    let client = running.client();
+    let victim = [("x-api-key", "sk-victim")];
+    let good = chat(10, false);
+    assert_eq!(client.post(CHAT, &victim, &good).await.status, 200);
+    for n in 0..30 {
+        for key in ["sk-a", "sk-b", "sk-c"] {
+            let poison = good.replace("hello", &format!("fail {key} {n}"));
+            client.post(CHAT, &[("x-api-key", key)], &poison).await;
+        }
+        let answer = client.post(CHAT, &victim, &good).await;
+        assert_eq!(answer.status, 200, "{n}: {}", answer.body);
+    }
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_request_that_fails_at_two_upstreams_is_blamed_itself() {
+    let (one, two) = (obedient(500).await, obedient(500).await);
+    let settings = "fault_threshold = 1\nsuspend_for = '60s'\nretry_on = [500]";
+    let toml = format!("{}{}", one.toml("one", settings), two.toml("two", settings));
+    let running = Running::start(&toml);
+    let client = running.client();
+    for n in 0..10 {
+        let poison = chat(10, false).replace("hello", &format!("fail {n}"));
+        assert_eq!(client.post(CHAT, &[], &poison).await.status, 500);
+        assert_eq!((one.count(), two.count()), (n + 1, n + 1));
+    }
+    let answer = client.post(CHAT, &[], &chat(10, false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+}
+
+#[tokio::test]
+async fn requests_that_wait_for_a_suspended_upstream_follow_one_probe() {
+    let held = Arc::new(Semaphore::new(0));
+    let (answer, calls) = (held.clone(), Arc::new(AtomicUsize::new(0)));
+    let upstream = Upstream::start(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
+        0 => Reaction::Status(429, "\r\nretry-after-ms: 50"),
+        _ => Reaction::When(answer.clone(), 5),
+    })
+    .await;
+    let running = Running::before(&upstream, "");
+    let client = running.client();
+    assert_eq!(client.post(CHAT, &[], &chat(10, false)).await.status, 429);
+    let mut waiting = tokio::task::JoinSet::new();
+    for n in 0..10 {
+        let client = client.clone();
+        waiting.spawn(async move { client.post(CHAT, &[], &chat(n + 1, false)).await.status });
+    }
+    until("the probe arrived", || upstream.count() == 2).await;
+    until("the others wait for it", || {
+        running.gateway.running_and_waiting() == (1, 0)
+    })
+    .await;
+    assert_eq!(upstream.count(), 2, "one request at a time probes");
+    held.add_permits(10);
+    assert_eq!(waiting.join_all().await, [200; 10]);
     running.is_idle().await;
 }
 
@@ -406,7 +532,8 @@ async fn faults_of_two_tenants_suspend_an_upstream() {
     let client = running.client();
     let (good, failing) = (chat(10, false), chat(10, false).replace("hello", "fail"));
     assert_eq!(client.post(CHAT, &OTHER, &good).await.status, 200);
-    for headers in [HOSTILE, OTHER, HOSTILE] {
+    for headers in [HOSTILE, OTHER] {
+        let failing = failing.replace("fail", &format!("fail {headers:?}").replace('"', ""));
         assert_eq!(client.post(CHAT, &headers, &failing).await.status, 500);
     }
     let answer = client.post(CHAT, &OTHER, &good).await;
@@ -427,7 +554,8 @@ async fn an_upstream_that_fails_for_one_tenant_is_avoided_for_that_tenant() {
     let client = running.client();
     let (fine, failing) = (chat(10, false), chat(10, false).replace("hello", "fail"));
     assert_eq!(client.post(CHAT, &OTHER, &fine).await.status, 200);
-    for _ in 0..5 {
+    for n in 0..5 {
+        let failing = failing.replace("fail", &format!("fail {n}"));
         assert_eq!(client.post(CHAT, &HOSTILE, &failing).await.status, 200);
     }
     assert_eq!(

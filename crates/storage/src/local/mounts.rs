@@ -19,8 +19,8 @@ pub(super) fn mounts_below(root: &Path, table: &[u8]) -> Vec<PathBuf> {
         let point = PathBuf::from(OsString::from_vec(unescape(point)));
         let depth = point.as_os_str().as_bytes().len();
         if point == root || !point.starts_with(root) {
-            // The longest mount point above the folder is the one that it lies on; of several at the
-            // same place the last covers the others.
+            // The longest mount point above the folder is the one that it lies on; of several at
+            // the same place the last covers the others.
             if root.starts_with(&point) && depth >= own.0 {
                 own = (depth, device);
             }

@@ -11,6 +11,9 @@ pub(crate) enum ClientError {
     /// The host name does not resolve.
     #[error("the host does not exist")]
     NoSuchHost,
+    /// The resolver gives no answer, so nothing is known about the host.
+    #[error("cannot look up the host: {0}")]
+    Lookup(String),
     /// Nothing listens on the port.
     #[error("connection refused")]
     Refused,

@@ -187,8 +187,12 @@ fn client_error(error: &(dyn std::error::Error + 'static)) -> ClientError {
         }
         cause = error.source();
     }
-    match message.starts_with("connect timeout after") {
-        true => ClientError::Timeout,
+    if message.starts_with("connect timeout after") {
+        return ClientError::Timeout;
+    }
+    // The system has no error of its own for a resolver that does not respond.
+    match message.contains("failed to lookup address") {
+        true => ClientError::Lookup(message),
         false => ClientError::Transient(message),
     }
 }

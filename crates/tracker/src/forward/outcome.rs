@@ -78,6 +78,7 @@ impl Outcome {
             Ok(_) => (JobOutcome::Failed(AFTER_ERROR), Fault),
             Err(error) => match error {
                 ClientError::Timeout
+                | ClientError::Lookup(_)
                 | ClientError::Transient(_)
                 | ClientError::Status(500..=599) => (JobOutcome::Retry, Fault),
                 ClientError::Status(429) => (JobOutcome::RetryAfter(suspend), Overloaded),
@@ -96,6 +97,7 @@ impl Outcome {
         let network_failure = matches!(
             result,
             Err(ClientError::Timeout
+                | ClientError::Lookup(_)
                 | ClientError::Transient(_)
                 | ClientError::NoSuchHost
                 | ClientError::Refused

@@ -1,12 +1,13 @@
 //! The runtime state of a forwarder: its address, its status and its counters.
 
+use super::latency::Latency;
 use super::list::Forwarder;
 use super::score::Score;
 use crate::counters::Count;
 use headworks_core::{Disabled, TargetId, TargetState, Time};
 use http::Uri;
 use parking_lot::Mutex;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
@@ -50,6 +51,9 @@ pub(crate) struct ForwarderState {
     pub(crate) tracker_id: Mutex<Option<Vec<u8>>>,
     pub(crate) counters: ForwarderCounters,
     pub(crate) score: Score,
+    pub(crate) latency: Latency,
+    /// The address of a UDP forwarder that responded last.
+    pub(crate) responding_address: Mutex<Option<SocketAddr>>,
 }
 
 /// Counters of one forwarder.
@@ -118,6 +122,8 @@ impl ForwarderState {
             tracker_id: Mutex::default(),
             counters: ForwarderCounters::default(),
             score: Score::default(),
+            latency: Latency::default(),
+            responding_address: Mutex::default(),
         })
     }
 

@@ -8,6 +8,7 @@ use crate::clock::Seconds;
 use crate::config::Overload;
 use crate::counters::Counters;
 use crate::forward::{Admission, Forwarded, Forwarding, PendingSubmissions};
+use crate::forwarders::ForwarderId;
 use crate::request::{AddressFamilies, AnnounceRequest};
 use crate::state::TrackerState;
 use crate::swarms::{PackedAddress, PeerChange, PeerSample, Swarm};
@@ -85,6 +86,8 @@ struct SwarmUpdate {
     first: bool,
     /// Whether the first forwards are still pending.
     awaits_first_answer: bool,
+    /// For `completed`: the forwarders that know of the peer.
+    announced: Vec<ForwarderId>,
     /// Present if the announce is to be forwarded.
     admission: Option<Admission>,
 }
@@ -113,7 +116,7 @@ impl AnnounceHandler {
             self.update_swarm(request, address, swarm, buffers)
         });
         if announce.event == Event::Completed && active.reveals_peer(announce) {
-            self.forwarding.completed(request);
+            self.forwarding.completed(request, &update.announced);
         }
         let forwarded = update.admission.map_or(Forwarded::NotNeeded, |admission| {
             let pending = &mut buffers.pending;
@@ -167,38 +170,62 @@ impl AnnounceHandler {
             swarm.downloaded = swarm.downloaded.saturating_add(1);
         }
         sample_peers(request, address, swarm, buffers);
+        let forwards = request.active.may_forward(&announce.info_hash);
+        if forwards {
+            let limit = request.active.announced_peers();
+            swarm.announce_peer(announce, request.client, address, limit);
+        }
         let record = swarm.record.as_ref();
-        let due = announce.event != Event::Completed
-            && swarm.due <= *now
-            && request.active.may_forward(&announce.info_hash);
+        let completed = announce.event == Event::Completed;
+        let due = !completed && forwards && swarm.due <= *now;
+        let peer = record.and_then(|record| record.peer(&announce.peer_id));
+        let announced = peer.filter(|_| completed);
         let first = due && record.is_none_or(|record| !record.was_forwarded());
         SwarmUpdate {
             counts: swarm.counts(by),
             first,
             awaits_first_answer: record.is_some_and(|record| record.awaits_first_answer()),
+            announced: announced.map_or_else(Vec::new, |peer| peer.announced_to().collect()),
             admission: due.then(|| self.forwarding.admit(request, first, swarm)),
         }
     }
 
+    /// Removes a peer that leaves. Only its own address, or its key, may do that.
     fn stop(&self, request: &AnnounceRequest<'_>, address: PackedAddress) -> AnnounceOutcome {
         // Queued announces are cancelled before the marks are taken; the forward handler relies on
         // this order.
         if !request.active.forwarders.is_empty() {
-            self.forwarding.cancel_announces(request.announce);
+            self.forwarding.cancel_announces(request);
         }
         let by = self.state.count_by;
-        let hash = &request.announce.info_hash;
+        let (hash, id) = (&request.announce.info_hash, request.announce.peer_id);
         let removed = self.state.swarms.with_existing(hash, |swarm| {
-            swarm.remove_peer(address, by);
+            if swarm.peer_id(&address) == Some(id) {
+                swarm.remove_peer(address, by);
+            }
             let record = swarm.record.as_mut();
-            let announced = record.map(|record| record.take_announced(request.announce.peer_id));
+            let peer = record.and_then(|record| {
+                let authorized = request.may_stop(record.peer(&id)?);
+                authorized.then(|| record.remove_peer(&id)).flatten()
+            });
+            if let Some(peer) = &peer {
+                swarm.remove_peer(peer.address, by);
+            }
+            let mut refilled = false;
             if swarm.local_peers() == 0 {
                 swarm.drop_record(by);
+            } else if peer.is_some() && request.active.may_forward(hash) {
+                let limit = request.active.announced_peers();
+                refilled = swarm.refill_announced(hash, limit, |_| false);
             }
-            (swarm.counts(by), announced.unwrap_or_default())
+            let announced = peer.map(|peer| peer.announced_to().collect::<Vec<_>>());
+            (swarm.counts(by), announced.unwrap_or_default(), refilled)
         });
-        let (counts, announced) = removed.unwrap_or_default();
+        let (counts, announced, refilled) = removed.unwrap_or_default();
         self.forwarding.stopped(request, &announced);
+        if refilled {
+            self.forwarding.announce_now(hash);
+        }
         AnnounceOutcome::Peers {
             interval: request.active.config.announce_interval.as_secs() as Seconds,
             counts,

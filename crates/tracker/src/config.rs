@@ -81,7 +81,12 @@ headworks_service::section! {
     max_cached_peers: usize = 500;
     /// The capacity of the forward queue.
     forwarder_queue_size: usize = 10_000, file(&["forwarder_queue_size"]), env(&["FORWARDER_QUEUE_SIZE"]), flag(&["-Q"]);
-    /// The number of workers, each with one forward at a time.
+    /// The local peers of a torrent that are announced to forwarders: `all` of them, up to ten, or
+    /// only `one` at a time.
+    announce_peers: AnnouncePeers = AnnouncePeers::All;
+    /// The most requests that wait for responses of UDP forwarders at once.
+    forwarder_in_flight: usize = 4096;
+    /// The number of workers, each with one announce over HTTP at a time.
     forwarder_workers: usize = 10, file(&["forwarder_workers"]), env(&["FORWARDER_WORKERS"]), flag(&["-w"]);
     /// The number of workers when the queue is filling up.
     max_forwarder_workers: usize = 20, file(&["max_forwarder_workers"]), env(&["MAX_FORWARDER_WORKERS"]), flag(&["-W"]);
@@ -134,6 +139,27 @@ pub enum CountBy {
     Peer,
 }
 
+/// The local peers of a torrent that are announced to forwarders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum AnnouncePeers {
+    /// All, up to ten.
+    All,
+    /// One at a time.
+    One,
+}
+
+impl AnnouncePeers {
+    /// Returns the most peers of a torrent that are announced.
+    pub(crate) fn limit(self) -> usize {
+        match self {
+            AnnouncePeers::All => 10,
+            AnnouncePeers::One => 1,
+        }
+    }
+}
+
 /// The selection of forwarders when an announce cannot go to all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -182,6 +208,11 @@ fn validate(config: &TrackerConfig) -> Vec<ValidationError> {
     object(
         config.forwarder_queue_size == 0,
         "forwarder_queue_size",
+        "must be at least 1",
+    );
+    object(
+        config.forwarder_in_flight == 0,
+        "forwarder_in_flight",
         "must be at least 1",
     );
     object(

@@ -15,6 +15,7 @@ mod client;
 mod clock;
 pub mod config;
 mod counters;
+mod drop_log;
 mod error;
 mod explain;
 mod forward;

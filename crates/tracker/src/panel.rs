@@ -215,11 +215,7 @@ impl TrackerPanel {
                 ),
                 level("queued, of capacity", queued, Some(queue.capacity as f64)),
                 level("delayed", queue.delayed as f64, None),
-                level(
-                    "running",
-                    queue.running as f64,
-                    Some(queue.max_workers as f64),
-                ),
+                level("running", queue.running as f64, None),
             ],
         }
     }

@@ -4,6 +4,7 @@ use crate::active_config::ActiveConfig;
 use crate::clock::{Clock, Seconds};
 use crate::config::CountBy;
 use crate::counters::{Counters, Totals};
+use crate::drop_log::DropLog;
 use crate::swarms::Swarms;
 use arc_swap::{ArcSwap, Guard};
 use headworks_service::authenticator::Authenticator;
@@ -21,6 +22,8 @@ pub(crate) struct TrackerState {
     pub(crate) client_auth: OnceLock<Authenticator>,
     pub(crate) clock: Clock,
     pub(crate) swarms: Swarms,
+    /// Reports forwards that found the queue full.
+    pub(crate) drops: DropLog,
     torrent_count: AtomicUsize,
     peer_count: AtomicUsize,
     counters: Mutex<Vec<Arc<Counters>>>,
@@ -34,6 +37,7 @@ impl TrackerState {
             client_auth: OnceLock::new(),
             clock: Clock::new(),
             swarms: Swarms::new(),
+            drops: DropLog::default(),
             torrent_count: AtomicUsize::default(),
             peer_count: AtomicUsize::default(),
             counters: Mutex::default(),
@@ -62,7 +66,8 @@ impl TrackerState {
     pub(crate) fn purge(&self) {
         let age = self.active().config.age.as_secs() as Seconds;
         let before = self.clock.now().saturating_sub(age);
-        let (torrents, peers) = self.swarms.purge(before, self.count_by);
+        let announced = self.active().announced_peers();
+        let (torrents, peers) = self.swarms.purge(before, self.count_by, announced);
         self.set_sizes(torrents, peers);
     }
 

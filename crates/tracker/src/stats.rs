@@ -141,15 +141,15 @@ pub(crate) fn queue(announces: &AnnounceHandler) -> Queue {
     // Read before the pool: a forward that is submitted in between is counted twice rather than not
     // at all.
     let backlog = announces.forwarding.backlog();
-    let metrics = announces.forwarding.pool().metrics();
-    let view = metrics.view;
+    let view = announces.forwarding.pool().inspect();
+    let waiting = announces.forwarding.waiting_for_worker();
     let depth = view.waiting + backlog;
     Queue {
         depth,
         fill_pct: 100.0 * depth as f64 / view.capacity.max(1) as f64,
         delayed: view.delayed,
-        running: view.running,
-        active_workers: metrics.workers,
+        running: view.running.saturating_sub(waiting),
+        active_workers: announces.forwarding.workers(),
         // A forward displaced by an event was dropped because the queue was full, too.
         dropped_full: counted.dropped_full
             + view

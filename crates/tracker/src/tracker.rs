@@ -62,6 +62,7 @@ impl Tracker {
                 path: path.clone(),
                 cause,
             })?;
+            announces.forwarding.arm_all();
             tracing::info!(torrents, "snapshot loaded");
         }
         let server = serve::start(&announces)?;
@@ -141,6 +142,7 @@ impl Tracker {
         forwarding.reconfigure(&active)?;
         let previous = state.active.swap(active);
         state.swarms.mark_all_due();
+        forwarding.arm_all();
         forwarding.outage.notify();
         Ok(previous)
     }

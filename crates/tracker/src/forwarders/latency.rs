@@ -7,9 +7,9 @@ use std::time::Duration;
 /// unknown (BEP 15).
 const FIRST_RETRANSMIT: Duration = Duration::from_secs(15);
 /// The shortest wait before a retransmission.
-const MIN_RETRANSMIT: Duration = Duration::from_secs(1);
+const MIN_RETRANSMIT: Duration = Duration::from_secs(2);
 /// The shortest learned timeout.
-const MIN_TIMEOUT: Duration = Duration::from_secs(5);
+const MIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The usual response time of one forwarder: a moving mean and a moving mean deviation, as TCP
 /// estimates its round-trip time (RFC 6298).
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(latency.retransmit(), MIN_RETRANSMIT);
         latency.record_timeout();
         assert_eq!(latency.timeout(limit), MIN_TIMEOUT * 2);
-        for _ in 0..9 {
+        for _ in 0..20 {
             latency.record_timeout();
         }
         assert_eq!(latency.timeout(limit), limit, "never beyond the limit");

@@ -15,7 +15,7 @@ mod swarm;
 mod table;
 
 pub(crate) use address::PackedAddress;
-pub(crate) use announce_record::{AnnounceRecord, ForwarderSchedule};
+pub(crate) use announce_record::{AnnounceRecord, AnnouncedPeer, ForwarderSchedule, Schedule};
 pub(crate) use peers::PeerChange;
 pub(crate) use sample::PeerSample;
 pub(crate) use swarm::Swarm;

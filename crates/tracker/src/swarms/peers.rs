@@ -119,19 +119,14 @@ impl<const N: usize> Peers<N> {
     }
 
     /// Removes peers that last announced before `before`.
-    pub(crate) fn purge(
-        &mut self,
-        before: Seconds,
-        mut removed: impl FnMut([u8; N], PeerId, bool),
-    ) {
+    pub(crate) fn purge(&mut self, before: Seconds, mut removed: impl FnMut([u8; N], bool)) {
         let mut index = 0;
         while index < self.len() {
-            let Record { id, last_announce } = self.records[index];
-            if last_announce >= before {
+            if self.records[index].last_announce >= before {
                 index += 1;
                 continue;
             }
-            removed(self.addresses[index], id, index < self.seeders());
+            removed(self.addresses[index], index < self.seeders());
             self.remove_at(index);
         }
         if self.addresses.capacity() > 4 * self.len().max(4) {

@@ -72,17 +72,16 @@ impl Swarms {
         Some(result)
     }
 
-    /// Removes peers that last announced before `before`, and empty swarms. Returns the remaining
-    /// numbers of swarms and local peers.
-    pub(crate) fn purge(&self, before: Seconds, by: CountBy) -> (usize, usize) {
+    /// Removes peers that last announced before `before`, and empty swarms. At most `announced` of
+    /// the others take the places of removed peers that were announced to forwarders. Returns the
+    /// remaining numbers of swarms and local peers.
+    pub(crate) fn purge(&self, before: Seconds, by: CountBy, announced: usize) -> (usize, usize) {
         let (mut swarms, mut peers) = (0, 0);
         for shard in &self.shards {
             let mut table = shard.lock();
-            table.retain(|(_, swarm)| {
-                for peer in swarm.purge(before, by) {
-                    if let Some(record) = &mut swarm.record {
-                        record.take_announced(peer);
-                    }
+            table.retain(|(hash, swarm)| {
+                if swarm.purge(before, by) > 0 {
+                    swarm.refill_announced(hash, announced, |_| false);
                 }
                 if swarm.local_peers() == 0 {
                     swarm.drop_record(by);
@@ -101,6 +100,15 @@ impl Swarms {
         for shard in &self.shards {
             for (_, swarm) in shard.lock().iter_mut() {
                 swarm.due = 0;
+            }
+        }
+    }
+
+    /// Calls `work` with every swarm, locking one shard at a time.
+    pub(crate) fn for_each_mut(&self, mut work: impl FnMut(&InfoHash, &mut Swarm)) {
+        for shard in &self.shards {
+            for (hash, swarm) in shard.lock().iter_mut() {
+                work(hash, swarm);
             }
         }
     }

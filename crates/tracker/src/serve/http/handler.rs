@@ -107,7 +107,7 @@ impl HttpHandler<'_> {
             return peer;
         }
         let header = |(name, value): (&[u8], &[u8])| {
-            let name = HeaderName::from_bytes(name.trim_ascii()).ok()?;
+            let name = HeaderName::from_bytes(name).ok()?;
             Some((name, HeaderValue::from_bytes(value).ok()?))
         };
         let headers: HeaderMap = request::header_lines(request.headers)

@@ -58,6 +58,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Parsed<'_> {
         b"HTTP/1.0" => false,
         _ => return Parsed::Invalid(505, "only HTTP/1.0 and HTTP/1.1 are supported"),
     };
+    if !are_well_formed(headers) {
+        return Parsed::Invalid(400, "malformed header line");
+    }
     for (name, value) in header_lines(headers) {
         if name.eq_ignore_ascii_case(b"connection") {
             keep_alive = is_persistent(value, keep_alive);
@@ -103,6 +106,32 @@ pub(crate) fn header_lines(headers: &[u8]) -> impl Iterator<Item = (&[u8], &[u8]
         let at = memchr::memchr(b':', line)?;
         Some((&line[..at], line[at + 1..].trim_ascii()))
     })
+}
+
+/// Whether every header line is a name, a colon and a value, and ends as it must. A bare line feed,
+/// a space before the colon and a folded line mean one thing to a proxy and another here, and so
+/// would let a client set the headers that only the proxy may set.
+fn are_well_formed(headers: &[u8]) -> bool {
+    let Some(lines) = headers.strip_prefix(b"\r\n") else {
+        return headers.is_empty();
+    };
+    let mut lines = lines.split(|byte| *byte == b'\n').peekable();
+    while let Some(line) = lines.next() {
+        let line = match lines.peek() {
+            Some(_) => line.strip_suffix(b"\r"),
+            None => Some(line),
+        };
+        let named = line.and_then(|line| Some((line, memchr::memchr(b':', line)?)));
+        let Some((line, colon)) = named else {
+            return false;
+        };
+        let is_name = |byte: &u8| byte.is_ascii_graphic();
+        if colon == 0 || !line[..colon].iter().all(is_name) || memchr::memchr(b'\r', line).is_some()
+        {
+            return false;
+        }
+    }
+    true
 }
 
 fn is_persistent(value: &[u8], default: bool) -> bool {
@@ -158,6 +187,21 @@ mod tests {
             (505, "GET / HTTP/2.0\r\n\r\n"),
             (400, "GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"),
             (400, "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"),
+            (
+                400,
+                "GET / HTTP/1.1\r\nA: b\nX-Forwarded-For: 1.1.1.1\r\n\r\n",
+            ),
+            (
+                400,
+                "GET / HTTP/1.1\r\nA: b\rX-Forwarded-For: 1.1.1.1\r\n\r\n",
+            ),
+            (400, "GET / HTTP/1.1\r\nX-Forwarded-For : 1.1.1.1\r\n\r\n"),
+            (
+                400,
+                "GET / HTTP/1.1\r\nA: b\r\n X-Forwarded-For: 1.1.1.1\r\n\r\n",
+            ),
+            (400, "GET / HTTP/1.1\r\nA: b\r\n\tc: 1.1.1.1\r\n\r\n"),
+            (400, "GET / HTTP/1.1\r\nno colon\r\n\r\n"),
         ] {
             let Parsed::Invalid(got, _) = parse(text.as_bytes()) else {
                 panic!("{text}")

@@ -6,6 +6,7 @@ use crate::listen::Listen;
 use headworks_service::config::ValidationError;
 use headworks_service::proxies::{ClientHeader, Network};
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -70,6 +71,9 @@ headworks_service::section! {
     /// The selection when an announce cannot go to all forwarders: `shuffle` is random, `yield`
     /// prefers those that recently reported the most new peers soonest, and explores others.
     forwarder_selection: Selection = Selection::Shuffle;
+    /// The public addresses of this machine or its network, which forwarders report like any other
+    /// peer. They are also learned from responses.
+    public_addresses: Vec<IpAddr> = Vec::new(), example("[\"198.51.100.7\"]");
     /// Only ask for peers: forwarders receive no events, peer ids or totals of clients, only what
     /// the protocol requires.
     ask_only: bool = false;

@@ -9,6 +9,7 @@
 
 mod access;
 mod active_config;
+mod address_scope;
 mod announce;
 pub mod check;
 mod client;

@@ -32,6 +32,9 @@ pub(crate) enum ClientError {
     /// A redirect to an unusable address, or one too many.
     #[error("too many redirects")]
     Redirects,
+    /// A redirect that must not be followed.
+    #[error("redirected {0}: not followed")]
+    UnsafeRedirect(&'static str),
     /// The response is malformed.
     #[error("not a tracker's response: {0}")]
     Malformed(String),

@@ -4,8 +4,10 @@ use super::in_flight::InFlight;
 use super::job::{EVENTS, ForwardJob};
 use super::outage::{NetworkEvidence, OutageDetector};
 use super::outcome::{ForwarderHealth, JobOutcome, Outcome, network_evidence};
+use super::own_addresses::OwnAddresses;
 use super::timers::DueTimers;
 use super::workers::{HttpWorkers, Worker};
+use crate::address_scope::AddressScope;
 use crate::client::{AnnounceQuery, ClientError, TrackerClient};
 use crate::clock::Seconds;
 use crate::forwarders::ForwarderState;
@@ -15,7 +17,7 @@ use headworks_core::{Job, TargetState};
 use headworks_pool::{EndReason, Handler, Health, Notice, Report, Run};
 use headworks_tracker_wire::response::{AnnounceResponse, PeerList};
 use headworks_tracker_wire::{Event, PeerId};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -39,6 +41,7 @@ pub(super) struct ForwardHandler {
     pub(super) workers: Arc<HttpWorkers>,
     /// The tracker's own peer id, sent where clients' ids are not revealed.
     pub(super) own_id: PeerId,
+    pub(super) own_addresses: OwnAddresses,
 }
 
 /// The end of a forward, as the swarm's record needs it.
@@ -291,14 +294,27 @@ impl ForwardHandler {
             return 0;
         }
         let (now, by) = (self.now(), self.state.count_by);
-        let limit = self.state.active().config.max_cached_peers;
+        let (limit, own) = {
+            let config = &self.state.active().config;
+            let configured = config.public_addresses.iter().map(IpAddr::to_canonical);
+            let own: Vec<_> = configured.chain(self.own_addresses.all()).collect();
+            (config.max_cached_peers, own)
+        };
         let update = |swarm: &mut Swarm| {
             let mut new = 0;
             // Without a local peer nobody would ask for the cached ones.
             if swarm.local_peers() > 0 {
                 for address in &peers {
-                    let added = swarm.upsert_cached(now, *address, job.forwarder, limit, by);
+                    if own.contains(&address.ip()) && swarm.has_local_port(address.port()) {
+                        continue;
+                    }
+                    let packed = PackedAddress::new(address.ip(), address.port());
+                    let added = swarm.upsert_cached(now, packed, job.forwarder, limit, by);
                     new += usize::from(added);
+                }
+                // Entries from before the address was known to be ours.
+                for ip in &own {
+                    swarm.remove_cached(PackedAddress::new(*ip, job.announce.port), by);
                 }
             }
             if let Some(ForwardEnd { due, answered }) = end
@@ -317,18 +333,26 @@ impl ForwardHandler {
         new
     }
 
-    /// Returns the peers that clients could connect to, without the announced client and ourselves.
-    fn usable_peers(&self, job: &ForwardJob, list: &PeerList) -> Vec<PackedAddress> {
+    /// Returns the peers that the client could connect to, without the client and ourselves, and
+    /// learns our own addresses from them.
+    fn usable_peers(&self, job: &ForwardJob, list: &PeerList) -> Vec<SocketAddr> {
+        let usable = |ip: IpAddr| AddressScope::of(ip).is_reachable_from(job.client);
+        if let Some(ip) = list.external_ip.filter(|ip| usable(*ip)) {
+            self.own_addresses.learn(ip);
+        }
         let own_ids = [Some(job.announce.peer_id), Some(self.own_id)];
-        let peers = list.peers.iter();
-        let peers = peers.filter(|(_, id)| id.is_none() || !own_ids.contains(id));
-        let peers = peers.map(|(address, _)| *address).filter(|address| {
-            let is_client =
-                Some(address.ip()) == list.external_ip && address.port() == job.announce.port;
-            is_peer(address.ip()) && !is_client
-        });
-        let packed = peers.map(|address| PackedAddress::new(address.ip(), address.port()));
-        packed.collect()
+        let mut peers = Vec::new();
+        for (address, id) in &list.peers {
+            let ip = address.ip().to_canonical();
+            if id.is_some() && own_ids.contains(id) || !usable(ip) {
+                continue;
+            }
+            if address.port() == job.announce.port {
+                self.own_addresses.note_port(ip, job.announce.info_hash);
+            }
+            peers.push(SocketAddr::new(ip, address.port()));
+        }
+        peers
     }
 
     fn now(&self) -> Seconds {
@@ -420,13 +444,6 @@ fn report(outcome: Outcome, suspend: Duration) -> Report {
         ForwarderHealth::Overloaded => Health::Overloaded(suspend),
         ForwarderHealth::Unavailable | ForwarderHealth::Declined => Health::Gone,
     })
-}
-
-/// Whether an address can belong to a peer. A forwarder must not be able to send clients to
-/// broadcast or multicast addresses.
-fn is_peer(ip: IpAddr) -> bool {
-    let broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast() || ip.octets()[0] == 0);
-    !ip.is_unspecified() && !ip.is_multicast() && !broadcast
 }
 
 /// Returns the seconds of a duration, at least one. The upper bound keeps sums with a time in

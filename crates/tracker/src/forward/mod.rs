@@ -17,6 +17,7 @@ mod in_flight;
 mod job;
 mod outage;
 mod outcome;
+mod own_addresses;
 mod probe;
 mod rate_limit;
 mod runtime;
@@ -48,6 +49,7 @@ use headworks_core::{
 use headworks_pool::{Pool, Workers};
 use headworks_service::shutdown::Shutdown;
 use headworks_tracker_wire::{InfoHash, PeerId};
+use own_addresses::OwnAddresses;
 use probe::Prober;
 use rate_limit::{LastRejected, RateLimiter};
 use select::Fanout;
@@ -128,6 +130,7 @@ impl Forwarding {
             timers: timers.clone(),
             workers: workers.clone(),
             own_id: PeerId(own_id),
+            own_addresses: OwnAddresses::default(),
         };
         let pool = Pool::new(pool_config(&active), pool_workers(&active), handler)?;
         let for_fill = pool.clone();

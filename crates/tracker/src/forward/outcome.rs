@@ -92,7 +92,8 @@ impl Outcome {
                 ClientError::Status(_)
                 | ClientError::TooLarge
                 | ClientError::Malformed(_)
-                | ClientError::Redirects => (JobOutcome::Failed(AFTER_ERROR), Fault),
+                | ClientError::Redirects
+                | ClientError::UnsafeRedirect(_) => (JobOutcome::Failed(AFTER_ERROR), Fault),
             },
         };
         Outcome { job, forwarder }

@@ -4,8 +4,11 @@ use super::latency::Latency;
 use super::list::Forwarder;
 use super::score::Score;
 use crate::counters::Count;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use headworks_core::{Disabled, TargetId, TargetState, Time};
-use http::Uri;
+use headworks_tracker_wire::percent_decode;
+use http::{HeaderValue, Uri};
 use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -41,6 +44,8 @@ pub(crate) struct ForwarderState {
     pub(crate) uri: Uri,
     pub(crate) ip: Option<IpAddr>,
     pub(crate) host: Option<String>,
+    /// The `Authorization` header, from the user and password in the URI.
+    pub(crate) authorization: Option<HeaderValue>,
     status: AtomicU8,
     /// The end of a suspension, in the pool's time.
     pub(crate) suspended_until: Mutex<Option<Time>>,
@@ -61,6 +66,28 @@ pub(crate) struct ForwarderState {
     probed: AtomicBool,
     /// The address of a UDP forwarder that responded last.
     pub(crate) responding_address: Mutex<Option<SocketAddr>>,
+}
+
+/// Returns a URI without the user and password before its host.
+fn without_user(uri: &Uri) -> Option<Uri> {
+    let mut parts = uri.clone().into_parts();
+    let authority = parts.authority?;
+    let host_and_port = authority.as_str().rsplit('@').next()?;
+    parts.authority = Some(host_and_port.parse().ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+/// Returns the header for the user and password in a URI.
+fn authorization(uri: &Uri) -> Option<HeaderValue> {
+    let (user, _) = uri.authority()?.as_str().rsplit_once('@')?;
+    let mut plain = vec![0; user.len()];
+    // A plus sign stands for itself before the host, unlike in a query.
+    let user = user.replace('+', "%2B");
+    let length = percent_decode(user.as_bytes(), &mut plain)?;
+    let encoded = BASE64_STANDARD.encode(&plain[..length]);
+    let mut header = HeaderValue::try_from(format!("Basic {encoded}")).ok()?;
+    header.set_sensitive(true);
+    Some(header)
 }
 
 /// The longest suspension of a silent forwarder.
@@ -132,7 +159,8 @@ impl ForwarderState {
         forwarder.check().ok()?;
         Some(ForwarderState {
             name: name.to_owned(),
-            uri: forwarder.parsed()?,
+            uri: without_user(&forwarder.parsed()?)?,
+            authorization: authorization(&forwarder.parsed()?),
             ip: forwarder.ip,
             host: forwarder.host.clone(),
             status: AtomicU8::new(0),
@@ -152,7 +180,11 @@ impl ForwarderState {
 
     /// Whether this is the state of a forwarder that is listed under that name.
     pub(crate) fn matches(&self, forwarder: &Forwarder, name: &str) -> bool {
-        let same_uri = forwarder.parsed().is_some_and(|uri| uri == self.uri);
+        let uri = forwarder.parsed();
+        let same_uri = (uri.as_ref()).is_some_and(|uri| {
+            without_user(uri).as_ref() == Some(&self.uri)
+                && authorization(uri) == self.authorization
+        });
         same_uri && self.name == name && self.ip == forwarder.ip && self.host == forwarder.host
     }
 
@@ -272,6 +304,16 @@ mod tests {
         assert!(forwarder.needs_probe());
         forwarder.forgive();
         assert!(!forwarder.needs_probe() && silence().is_none());
+    }
+
+    #[test]
+    fn user_and_password_are_sent_as_a_header() {
+        let at = |uri| ForwarderState::new(&Forwarder::at(uri), "a").unwrap();
+        let state = at("http://me:p%40ss+word@a.example:81/announce");
+        assert_eq!(state.uri, "http://a.example:81/announce");
+        let header = state.authorization.unwrap();
+        assert_eq!(header, "Basic bWU6cEBzcyt3b3Jk", "me:p@ss+word");
+        assert!(at("http://a.example/").authorization.is_none());
     }
 
     #[test]

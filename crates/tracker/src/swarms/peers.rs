@@ -71,6 +71,14 @@ impl<const N: usize> Peers<N> {
         self.index_of(at).is_some()
     }
 
+    /// Whether any peer has that port, which is the end of its compact address.
+    pub(super) fn has_port(&self, port: u16) -> bool {
+        let port = port.to_be_bytes();
+        self.addresses
+            .iter()
+            .any(|address| address.ends_with(&port))
+    }
+
     /// Returns every peer: address, id, whether it is a seeder, and the time of its last announce.
     pub(crate) fn iter(&self) -> impl Iterator<Item = ([u8; N], PeerId, bool, Seconds)> + '_ {
         let all = self.addresses.iter().zip(&self.records).enumerate();

@@ -102,6 +102,20 @@ impl Swarm {
         }
     }
 
+    /// Whether a local peer has that port.
+    pub(crate) fn has_local_port(&self, port: u16) -> bool {
+        self.v4.has_port(port) || self.v6.has_port(port)
+    }
+
+    /// Removes a peer that a forwarder reported.
+    pub(crate) fn remove_cached(&mut self, address: PackedAddress, by: CountBy) {
+        let record = self.record.as_mut();
+        if record.is_some_and(|record| record.remove_cached(address)) {
+            let ip = address.ip_number();
+            self.count(by, |counts| counts.remove(ip, Role::Seeder));
+        }
+    }
+
     /// Returns the id of the local peer at an address.
     pub(crate) fn peer_id(&self, address: &PackedAddress) -> Option<PeerId> {
         match address {

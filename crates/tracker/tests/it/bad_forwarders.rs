@@ -150,6 +150,33 @@ async fn impossible_addresses_are_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_is_not_told_of_itself() {
+    // The forwarder knows the client by the public address of its network.
+    let own = address("198.51.100.7:10001");
+    let mut body = b"d11:external ip4:\xc6\x33\x64\x07".to_vec();
+    body.extend(b"8:intervali900e5:peers12:\xc6\x33\x64\x07\x27\x11\xc0\x00\x02\x05\x00\x05e");
+    let forwarder = Forwarder::http(Behaviour::Body(body)).await;
+    let running = Running::start(&listed([http_uri(&forwarder)]));
+    running.announce(&announce(1, 1, Event::None)).await;
+    running.shows("/stats", "1 answers").await;
+    running.shows("/stats", " 1 unique peers").await;
+    let peers = running.peers(&announce(1, 1, Event::None)).await;
+    assert!(!peers.contains(&own) && peers.len() == 1, "{peers:?}");
+    running.stop().await;
+
+    // One that does not say what it sees, and an operator who knows.
+    let silent = Forwarder::udp(Behaviour::Peers(vec![own, address("192.0.2.5:5")])).await;
+    let settings = format!(
+        "public_addresses = ['198.51.100.7']\n{}",
+        listed([udp_uri(&silent)])
+    );
+    let running = Running::start(&settings);
+    running.announce(&announce(1, 1, Event::None)).await;
+    running.shows("/stats", " 1 unique peers").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_recovered_forwarder_is_used_again() {
     let (running, bad, _good) = shows(
         Behaviour::status(404),

@@ -11,6 +11,7 @@ use crate::forward::{Admission, Forwarded, Forwarding, PendingSubmissions};
 use crate::forwarders::ForwarderId;
 use crate::request::{AddressFamilies, AnnounceRequest};
 use crate::state::TrackerState;
+use crate::stats::StatsPage;
 use crate::swarms::{PackedAddress, PeerChange, PeerSample, Swarm};
 use headworks_tracker_wire::{Counts, Event, InfoHash, PeerId, compact};
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 pub(crate) struct AnnounceHandler {
     pub(crate) state: Arc<TrackerState>,
     pub(crate) forwarding: Forwarding,
+    pub(crate) stats_page: StatsPage,
 }
 
 /// The buffers of one announce thread, reused for every response.
@@ -80,6 +82,7 @@ impl RejectReason {
 }
 
 /// The result of the work under the lock of the swarm's shard.
+#[derive(Default)]
 struct SwarmUpdate {
     counts: Counts,
     /// Whether no forwarder was ever asked for the torrent.
@@ -112,9 +115,21 @@ impl AnnounceHandler {
             return self.stop(request, address);
         }
         let swarms = &self.state.swarms;
-        let update = swarms.with_or_insert(&announce.info_hash, |swarm| {
+        let may_insert = || {
+            let config = &active.config;
+            swarms.totals().0 < config.max_torrents
+                && swarms.clients.estimate(address.ip()) < config.max_torrents_per_client
+        };
+        let update = swarms.with_or_insert_if(&announce.info_hash, may_insert, |swarm| {
             self.update_swarm(request, address, swarm, buffers)
         });
+        let Some(update) = update else {
+            request.counters.not_stored.add(1);
+            return AnnounceOutcome::Peers {
+                interval: active.config.announce_interval.as_secs() as Seconds,
+                counts: Counts::default(),
+            };
+        };
         if announce.event == Event::Completed && active.reveals_peer(announce) {
             self.forwarding.completed(request, &update.announced);
         }
@@ -165,7 +180,18 @@ impl AnnounceHandler {
         let AnnounceRequest { now, announce, .. } = request;
         let by = self.state.count_by;
         let seeder = announce.is_seeder();
+        if !self.may_store(request, address, swarm) {
+            request.counters.not_stored.add(1);
+            sample_peers(request, address, swarm, buffers);
+            return SwarmUpdate {
+                counts: swarm.counts(by),
+                ..SwarmUpdate::default()
+            };
+        }
         let change = swarm.upsert_peer(*now, address, announce.peer_id, seeder, by);
+        if change == PeerChange::Inserted {
+            self.state.swarms.clients.add(address.ip());
+        }
         if announce.event == Event::Completed && change != PeerChange::Unchanged {
             swarm.downloaded = swarm.downloaded.saturating_add(1);
         }
@@ -190,6 +216,29 @@ impl AnnounceHandler {
         }
     }
 
+    /// Whether a peer is stored already, or its client has room for another.
+    fn may_store(
+        &self,
+        request: &AnnounceRequest<'_>,
+        address: PackedAddress,
+        swarm: &Swarm,
+    ) -> bool {
+        let config = &request.active.config;
+        // Counted only if there are enough peers to exceed the limit.
+        let many = swarm.local_peers() >= config.max_peers_per_client;
+        swarm.contains(&address)
+            || self.state.swarms.clients.estimate(address.ip()) < config.max_torrents_per_client
+                && !(many
+                    && swarm.peers_at(&address, self.state.count_by) >= config.max_peers_per_client)
+    }
+
+    /// Removes a local peer.
+    fn remove_peer(&self, swarm: &mut Swarm, address: PackedAddress) {
+        if swarm.remove_peer(address, self.state.count_by) {
+            self.state.swarms.clients.remove(address.ip());
+        }
+    }
+
     /// Removes a peer that leaves. Only its own address, or its key, may do that.
     fn stop(&self, request: &AnnounceRequest<'_>, address: PackedAddress) -> AnnounceOutcome {
         // Queued announces are cancelled before the marks are taken; the forward handler relies on
@@ -201,7 +250,7 @@ impl AnnounceHandler {
         let (hash, id) = (&request.announce.info_hash, request.announce.peer_id);
         let removed = self.state.swarms.with_existing(hash, |swarm| {
             if swarm.peer_id(&address) == Some(id) {
-                swarm.remove_peer(address, by);
+                self.remove_peer(swarm, address);
             }
             let record = swarm.record.as_mut();
             let peer = record.and_then(|record| {
@@ -209,7 +258,7 @@ impl AnnounceHandler {
                 authorized.then(|| record.remove_peer(&id)).flatten()
             });
             if let Some(peer) = &peer {
-                swarm.remove_peer(peer.address, by);
+                self.remove_peer(swarm, peer.address);
             }
             let mut refilled = false;
             if swarm.local_peers() == 0 {
@@ -242,7 +291,10 @@ impl AnnounceHandler {
             .state
             .swarms
             .with_existing(hash, |swarm| swarm.counts(by));
-        counts.unwrap_or_default()
+        counts.unwrap_or_else(|| Counts {
+            downloaded: self.state.swarms.downloads(hash),
+            ..Counts::default()
+        })
     }
 }
 

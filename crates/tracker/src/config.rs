@@ -34,6 +34,12 @@ headworks_service::section! {
     /// The time after which a peer that does not announce is removed. A plain number is minutes.
     #[serde(with = "headworks_service::config::minutes")]
     age: Duration = Duration::from_secs(180 * 60), file(&["age"]), env(&["AGE"]), flag(&["-a"]);
+    /// The most torrents stored. Announces beyond a limit are answered, but not stored.
+    max_torrents: usize = 5_000_000;
+    /// The most torrents stored per client address (of IPv6, per network of 64 bits).
+    max_torrents_per_client: usize = 50_000;
+    /// The most peers stored per client address in one torrent.
+    max_peers_per_client: usize = 100;
     /// The unit of a swarm's totals: `ip` counts every IP address once, `peer` counts every peer.
     count_by: CountBy = CountBy::Ip, restart();
     /// Whether a scrape without a torrent returns all torrents.

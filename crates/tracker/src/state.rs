@@ -9,7 +9,6 @@ use crate::swarms::Swarms;
 use arc_swap::{ArcSwap, Guard};
 use headworks_service::authenticator::Authenticator;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// State shared by all parts of the tracker.
@@ -24,8 +23,6 @@ pub(crate) struct TrackerState {
     pub(crate) swarms: Swarms,
     /// Reports forwards that found the queue full.
     pub(crate) drops: DropLog,
-    torrent_count: AtomicUsize,
-    peer_count: AtomicUsize,
     counters: Mutex<Vec<Arc<Counters>>>,
 }
 
@@ -38,8 +35,6 @@ impl TrackerState {
             clock: Clock::new(),
             swarms: Swarms::new(),
             drops: DropLog::default(),
-            torrent_count: AtomicUsize::default(),
-            peer_count: AtomicUsize::default(),
             counters: Mutex::default(),
         }
     }
@@ -67,21 +62,6 @@ impl TrackerState {
         let age = self.active().config.age.as_secs() as Seconds;
         let before = self.clock.now().saturating_sub(age);
         let announced = self.active().announced_peers();
-        let (torrents, peers) = self.swarms.purge(before, self.count_by, announced);
-        self.set_sizes(torrents, peers);
-    }
-
-    /// Stores the numbers of torrents and local peers, as the last walk over all swarms counted
-    /// them.
-    pub(crate) fn set_sizes(&self, torrents: usize, peers: usize) {
-        self.torrent_count.store(torrents, Ordering::Relaxed);
-        self.peer_count.store(peers, Ordering::Relaxed);
-    }
-
-    /// Returns the numbers of torrents and local peers at the last walk over all swarms. Counting
-    /// them now would lock every shard.
-    pub(crate) fn sizes(&self) -> (usize, usize) {
-        let torrents = self.torrent_count.load(Ordering::Relaxed);
-        (torrents, self.peer_count.load(Ordering::Relaxed))
+        self.swarms.purge(before, self.count_by, announced);
     }
 }

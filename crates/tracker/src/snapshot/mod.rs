@@ -10,13 +10,14 @@ mod format;
 use crate::active_config::ActiveConfig;
 use crate::clock::Seconds;
 use crate::state::TrackerState;
+use crate::swarms::PeerChange;
 use format::{MAGIC, SavedTorrent, SnapshotError, checksum};
 use headworks_tracker_wire::PeerId;
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Saves all swarms at `path`. `dns_cache` are the names of the forwarders, by id.
+/// Saves all swarms at `path`. `names` are the names of the forwarders, by id.
 pub(crate) fn save(state: &TrackerState, names: &[String], path: &Path) -> io::Result<()> {
     let bytes = encode::encode(state, names);
     let temporary = with_suffix(path, "new");
@@ -104,10 +105,16 @@ const MAX_DUE: Seconds = 24 * 3600;
 fn restore(state: &TrackerState, forwarders: usize, saved: SavedTorrent) {
     let (by, active, now) = (state.count_by, state.active(), state.clock.now());
     let (limit, announced) = (active.config.max_cached_peers, active.announced_peers());
+    if saved.peers.is_empty() {
+        return state.swarms.set_downloads(&saved.hash, saved.downloaded);
+    }
     state.swarms.with_or_insert(&saved.hash, |swarm| {
         swarm.downloaded = saved.downloaded;
         for (address, id, seeder, last_announce) in saved.peers {
-            swarm.upsert_peer(last_announce.min(now), address, id, seeder, by);
+            let change = swarm.upsert_peer(last_announce.min(now), address, id, seeder, by);
+            if change == PeerChange::Inserted {
+                state.swarms.clients.add(address.ip());
+            }
         }
         for (address, forwarder, last_seen) in saved.cached {
             swarm.upsert_cached(last_seen.min(now), address, forwarder, limit, by);

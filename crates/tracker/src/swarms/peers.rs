@@ -79,6 +79,13 @@ impl<const N: usize> Peers<N> {
             .any(|address| address.ends_with(&port))
     }
 
+    /// Returns the number of peers with the same IP address: all but the port of the compact form.
+    /// The addresses are contiguous, so that this is quick even in a large swarm.
+    pub(super) fn count_ip(&self, at: &[u8; N]) -> usize {
+        let same = |other: &&[u8; N]| other[..N - 2] == at[..N - 2];
+        self.addresses.iter().filter(same).count()
+    }
+
     /// Returns every peer: address, id, whether it is a seeder, and the time of its last announce.
     pub(crate) fn iter(&self) -> impl Iterator<Item = ([u8; N], PeerId, bool, Seconds)> + '_ {
         let all = self.addresses.iter().zip(&self.records).enumerate();

@@ -185,8 +185,17 @@ impl Swarm {
         added
     }
 
-    /// Removes a local peer.
-    pub(crate) fn remove_peer(&mut self, address: PackedAddress, by: CountBy) {
+    /// Returns the number of local peers with the same IP address.
+    pub(crate) fn peers_at(&self, address: &PackedAddress, by: CountBy) -> usize {
+        match (by, address) {
+            (CountBy::Ip, address) => self.addresses.peers_at(address.ip_number()),
+            (CountBy::Peer, PackedAddress::V4(address)) => self.v4.count_ip(address),
+            (CountBy::Peer, PackedAddress::V6(address)) => self.v6.count_ip(address),
+        }
+    }
+
+    /// Removes a local peer. Returns whether it was there.
+    pub(crate) fn remove_peer(&mut self, address: PackedAddress, by: CountBy) -> bool {
         let was_seeder = match address {
             PackedAddress::V4(address) => self.v4.remove(&address),
             PackedAddress::V6(address) => self.v6.remove(&address),
@@ -195,6 +204,7 @@ impl Swarm {
             let ip = address.ip_number();
             self.count(by, |counts| counts.remove(ip, Role::of(seeder)));
         }
+        was_seeder.is_some()
     }
 
     /// Inserts or refreshes a peer that a forwarder reported, unless it is a local peer. Returns
@@ -229,23 +239,30 @@ impl Swarm {
     }
 
     /// Removes local peers that last announced before `before` and cached peers that were last
-    /// reported before it. Returns the number of the local ones.
-    pub(crate) fn purge(&mut self, before: Seconds, by: CountBy) -> usize {
+    /// reported before it. `removed` receives the IPs of the local ones. Returns their number.
+    pub(crate) fn purge(
+        &mut self,
+        before: Seconds,
+        by: CountBy,
+        mut removed: impl FnMut(IpAddr),
+    ) -> usize {
         let mut ips = Vec::new();
         self.v4.purge(before, |address, seeder| {
+            removed(compact::unpack4(&address).ip());
             ips.push((ip_number(&address), Role::of(seeder)));
         });
         self.v6.purge(before, |address, seeder| {
+            removed(compact::unpack6(&address).ip());
             ips.push((ip_number(&address), Role::of(seeder)));
         });
-        let removed = ips.len();
+        let count = ips.len();
         if let Some(record) = &mut self.record {
             record.purge(before, |ip| ips.push((ip, Role::Seeder)));
         }
         for (ip, role) in ips {
             self.count(by, |counts| counts.remove(ip, role));
         }
-        removed
+        count
     }
 
     /// Drops the record of forwarded announces.

@@ -128,11 +128,26 @@ impl Running {
     pub(crate) async fn prove(&self, forwarders: &[&Forwarder]) {
         let end = Instant::now() + TIMEOUT;
         let mut hash = 1 << 30;
-        while self.stats().await.contains("active, 0 requests") {
-            assert!(Instant::now() < end, "{}", self.stats().await);
+        let unasked = |text: &[u8]| {
+            let text = String::from_utf8_lossy(text).into_owned();
+            let mut lines = text.lines();
+            lines.any(|line| line.contains("_forwarder_requests_total{") && line.ends_with(" 0"))
+        };
+        while unasked(&self.get("/metrics").await) {
+            assert!(Instant::now() < end, "a forwarder is not asked");
+            let before = self
+                .metric("headworks_tracker_forwards_offered_total")
+                .await;
             self.announce(&announce(hash, 99, Event::None)).await;
             hash += 1;
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            while self
+                .metric("headworks_tracker_forwards_offered_total")
+                .await
+                == before
+                || self.metric("queue_depth").await > 0.0
+            {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
         }
         for hash in 1 << 30..hash {
             self.announce(&announce(hash, 99, Event::Stopped)).await;

@@ -76,6 +76,15 @@ impl ActiveConfig {
         !self.forwarders.is_empty() && !self.access.is_private(hash)
     }
 
+    /// Returns the most peers of a torrent that are announced to forwarders. In `ask_only` mode all
+    /// announces look the same, so one is enough.
+    pub(crate) fn announced_peers(&self) -> usize {
+        match self.config.ask_only {
+            true => 1,
+            false => self.config.announce_peers.limit(),
+        }
+    }
+
     /// Whether forwarders learn of this peer and its events. In `ask_only` mode they do not.
     pub(crate) fn reveals_peer(&self, announce: &Announce) -> bool {
         !self.config.ask_only && self.may_forward(&announce.info_hash)

@@ -8,8 +8,10 @@ use crate::clock::Seconds;
 use crate::config::Overload;
 use crate::counters::Counters;
 use crate::forward::{Admission, Forwarded, Forwarding, PendingSubmissions};
+use crate::forwarders::ForwarderId;
 use crate::request::{AddressFamilies, AnnounceRequest};
 use crate::state::TrackerState;
+use crate::stats::StatsPage;
 use crate::swarms::{PackedAddress, PeerChange, PeerSample, Swarm};
 use headworks_tracker_wire::{Counts, Event, InfoHash, PeerId, compact};
 use std::net::SocketAddr;
@@ -19,6 +21,7 @@ use std::sync::Arc;
 pub(crate) struct AnnounceHandler {
     pub(crate) state: Arc<TrackerState>,
     pub(crate) forwarding: Forwarding,
+    pub(crate) stats_page: StatsPage,
 }
 
 /// The buffers of one announce thread, reused for every response.
@@ -79,12 +82,15 @@ impl RejectReason {
 }
 
 /// The result of the work under the lock of the swarm's shard.
+#[derive(Default)]
 struct SwarmUpdate {
     counts: Counts,
     /// Whether no forwarder was ever asked for the torrent.
     first: bool,
     /// Whether the first forwards are still pending.
     awaits_first_answer: bool,
+    /// For `completed`: the forwarders that know of the peer.
+    announced: Vec<ForwarderId>,
     /// Present if the announce is to be forwarded.
     admission: Option<Admission>,
 }
@@ -109,11 +115,23 @@ impl AnnounceHandler {
             return self.stop(request, address);
         }
         let swarms = &self.state.swarms;
-        let update = swarms.with_or_insert(&announce.info_hash, |swarm| {
+        let may_insert = || {
+            let config = &active.config;
+            swarms.totals().0 < config.max_torrents
+                && swarms.clients.estimate(address.ip()) < config.max_torrents_per_client
+        };
+        let update = swarms.with_or_insert_if(&announce.info_hash, may_insert, |swarm| {
             self.update_swarm(request, address, swarm, buffers)
         });
+        let Some(update) = update else {
+            request.counters.not_stored.add(1);
+            return AnnounceOutcome::Peers {
+                interval: active.config.announce_interval.as_secs() as Seconds,
+                counts: Counts::default(),
+            };
+        };
         if announce.event == Event::Completed && active.reveals_peer(announce) {
-            self.forwarding.completed(request);
+            self.forwarding.completed(request, &update.announced);
         }
         let forwarded = update.admission.map_or(Forwarded::NotNeeded, |admission| {
             let pending = &mut buffers.pending;
@@ -162,43 +180,101 @@ impl AnnounceHandler {
         let AnnounceRequest { now, announce, .. } = request;
         let by = self.state.count_by;
         let seeder = announce.is_seeder();
+        if !self.may_store(request, address, swarm) {
+            request.counters.not_stored.add(1);
+            sample_peers(request, address, swarm, buffers);
+            return SwarmUpdate {
+                counts: swarm.counts(by),
+                ..SwarmUpdate::default()
+            };
+        }
         let change = swarm.upsert_peer(*now, address, announce.peer_id, seeder, by);
+        if change == PeerChange::Inserted {
+            self.state.swarms.clients.add(address.ip());
+        }
         if announce.event == Event::Completed && change != PeerChange::Unchanged {
             swarm.downloaded = swarm.downloaded.saturating_add(1);
         }
         sample_peers(request, address, swarm, buffers);
+        let forwards = request.active.may_forward(&announce.info_hash);
+        if forwards {
+            let limit = request.active.announced_peers();
+            swarm.announce_peer(announce, request.client, address, limit);
+        }
         let record = swarm.record.as_ref();
-        let due = announce.event != Event::Completed
-            && swarm.due <= *now
-            && request.active.may_forward(&announce.info_hash);
+        let completed = announce.event == Event::Completed;
+        let due = !completed && forwards && swarm.due <= *now;
+        let peer = record.and_then(|record| record.peer(&announce.peer_id));
+        let announced = peer.filter(|_| completed);
         let first = due && record.is_none_or(|record| !record.was_forwarded());
         SwarmUpdate {
             counts: swarm.counts(by),
             first,
             awaits_first_answer: record.is_some_and(|record| record.awaits_first_answer()),
+            announced: announced.map_or_else(Vec::new, |peer| peer.announced_to().collect()),
             admission: due.then(|| self.forwarding.admit(request, first, swarm)),
         }
     }
 
+    /// Whether a peer is stored already, or its client has room for another.
+    fn may_store(
+        &self,
+        request: &AnnounceRequest<'_>,
+        address: PackedAddress,
+        swarm: &Swarm,
+    ) -> bool {
+        let config = &request.active.config;
+        // Counted only if there are enough peers to exceed the limit.
+        let many = swarm.local_peers() >= config.max_peers_per_client;
+        swarm.contains(&address)
+            || self.state.swarms.clients.estimate(address.ip()) < config.max_torrents_per_client
+                && !(many
+                    && swarm.peers_at(&address, self.state.count_by) >= config.max_peers_per_client)
+    }
+
+    /// Removes a local peer.
+    fn remove_peer(&self, swarm: &mut Swarm, address: PackedAddress) {
+        if swarm.remove_peer(address, self.state.count_by) {
+            self.state.swarms.clients.remove(address.ip());
+        }
+    }
+
+    /// Removes a peer that leaves. Only its own address, or its key, may do that.
     fn stop(&self, request: &AnnounceRequest<'_>, address: PackedAddress) -> AnnounceOutcome {
         // Queued announces are cancelled before the marks are taken; the forward handler relies on
         // this order.
         if !request.active.forwarders.is_empty() {
-            self.forwarding.cancel_announces(request.announce);
+            self.forwarding.cancel_announces(request);
         }
         let by = self.state.count_by;
-        let hash = &request.announce.info_hash;
+        let (hash, id) = (&request.announce.info_hash, request.announce.peer_id);
         let removed = self.state.swarms.with_existing(hash, |swarm| {
-            swarm.remove_peer(address, by);
+            if swarm.peer_id(&address) == Some(id) {
+                self.remove_peer(swarm, address);
+            }
             let record = swarm.record.as_mut();
-            let announced = record.map(|record| record.take_announced(request.announce.peer_id));
+            let peer = record.and_then(|record| {
+                let authorized = request.may_stop(record.peer(&id)?);
+                authorized.then(|| record.remove_peer(&id)).flatten()
+            });
+            if let Some(peer) = &peer {
+                self.remove_peer(swarm, peer.address);
+            }
+            let mut refilled = false;
             if swarm.local_peers() == 0 {
                 swarm.drop_record(by);
+            } else if peer.is_some() && request.active.may_forward(hash) {
+                let limit = request.active.announced_peers();
+                refilled = swarm.refill_announced(hash, limit, |_| false);
             }
-            (swarm.counts(by), announced.unwrap_or_default())
+            let announced = peer.map(|peer| peer.announced_to().collect::<Vec<_>>());
+            (swarm.counts(by), announced.unwrap_or_default(), refilled)
         });
-        let (counts, announced) = removed.unwrap_or_default();
+        let (counts, announced, refilled) = removed.unwrap_or_default();
         self.forwarding.stopped(request, &announced);
+        if refilled {
+            self.forwarding.announce_now(hash);
+        }
         AnnounceOutcome::Peers {
             interval: request.active.config.announce_interval.as_secs() as Seconds,
             counts,
@@ -215,7 +291,10 @@ impl AnnounceHandler {
             .state
             .swarms
             .with_existing(hash, |swarm| swarm.counts(by));
-        counts.unwrap_or_default()
+        counts.unwrap_or_else(|| Counts {
+            downloaded: self.state.swarms.downloads(hash),
+            ..Counts::default()
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The tracker's clock: the only module that reads the system time.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
 
 /// Seconds since 1970, or a number of seconds. Overflows in 2106.
 ///

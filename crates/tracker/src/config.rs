@@ -6,6 +6,7 @@ use crate::listen::Listen;
 use headworks_service::config::ValidationError;
 use headworks_service::proxies::{ClientHeader, Network};
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,6 +34,12 @@ headworks_service::section! {
     /// The time after which a peer that does not announce is removed. A plain number is minutes.
     #[serde(with = "headworks_service::config::minutes")]
     age: Duration = Duration::from_secs(180 * 60), file(&["age"]), env(&["AGE"]), flag(&["-a"]);
+    /// The most torrents stored. Announces beyond a limit are answered, but not stored.
+    max_torrents: usize = 5_000_000;
+    /// The most torrents stored per client address (of IPv6, per network of 64 bits).
+    max_torrents_per_client: usize = 50_000;
+    /// The most peers stored per client address in one torrent.
+    max_peers_per_client: usize = 100;
     /// The unit of a swarm's totals: `ip` counts every IP address once, `peer` counts every peer.
     count_by: CountBy = CountBy::Ip, restart();
     /// Whether a scrape without a torrent returns all torrents.
@@ -70,6 +77,9 @@ headworks_service::section! {
     /// The selection when an announce cannot go to all forwarders: `shuffle` is random, `yield`
     /// prefers those that recently reported the most new peers soonest, and explores others.
     forwarder_selection: Selection = Selection::Shuffle;
+    /// The public addresses of this machine or its network, which forwarders report like any other
+    /// peer. They are also learned from responses.
+    public_addresses: Vec<IpAddr> = Vec::new(), example("[\"198.51.100.7\"]");
     /// Only ask for peers: forwarders receive no events, peer ids or totals of clients, only what
     /// the protocol requires.
     ask_only: bool = false;
@@ -81,7 +91,12 @@ headworks_service::section! {
     max_cached_peers: usize = 500;
     /// The capacity of the forward queue.
     forwarder_queue_size: usize = 10_000, file(&["forwarder_queue_size"]), env(&["FORWARDER_QUEUE_SIZE"]), flag(&["-Q"]);
-    /// The number of workers, each with one forward at a time.
+    /// The local peers of a torrent that are announced to forwarders: `all` of them, up to ten, or
+    /// only `one` at a time.
+    announce_peers: AnnouncePeers = AnnouncePeers::All;
+    /// The most requests that wait for responses of UDP forwarders at once.
+    forwarder_in_flight: usize = 4096;
+    /// The number of workers, each with one announce over HTTP at a time.
     forwarder_workers: usize = 10, file(&["forwarder_workers"]), env(&["FORWARDER_WORKERS"]), flag(&["-w"]);
     /// The number of workers when the queue is filling up.
     max_forwarder_workers: usize = 20, file(&["max_forwarder_workers"]), env(&["MAX_FORWARDER_WORKERS"]), flag(&["-W"]);
@@ -134,6 +149,27 @@ pub enum CountBy {
     Peer,
 }
 
+/// The local peers of a torrent that are announced to forwarders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum AnnouncePeers {
+    /// All, up to ten.
+    All,
+    /// One at a time.
+    One,
+}
+
+impl AnnouncePeers {
+    /// Returns the most peers of a torrent that are announced.
+    pub(crate) fn limit(self) -> usize {
+        match self {
+            AnnouncePeers::All => 10,
+            AnnouncePeers::One => 1,
+        }
+    }
+}
+
 /// The selection of forwarders when an announce cannot go to all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -182,6 +218,11 @@ fn validate(config: &TrackerConfig) -> Vec<ValidationError> {
     object(
         config.forwarder_queue_size == 0,
         "forwarder_queue_size",
+        "must be at least 1",
+    );
+    object(
+        config.forwarder_in_flight == 0,
+        "forwarder_in_flight",
         "must be at least 1",
     );
     object(

@@ -54,8 +54,11 @@ counters! {
     /// Of those, the forwards dropped without a try, because another one had just found the queue
     /// full.
     untried;
-    /// Forwarders left out because the queue was filling up.
+    /// Forwarders left out because of the maximum per announce, which is lower while the queue is
+    /// filling up.
     throttled;
+    /// Announces of peers that were not stored because of a limit.
+    not_stored;
 }
 
 /// A counter.

@@ -5,7 +5,7 @@ use crate::active_config::ActiveConfig;
 use crate::announce::AnnounceHandler;
 use crate::clock::Seconds;
 use crate::forwarders::{ForwarderId, ForwarderState, Status};
-use crate::swarms::{AnnounceRecord, ForwarderSchedule, Swarm};
+use crate::swarms::{AnnounceRecord, AnnouncedPeer, ForwarderSchedule, Swarm};
 use headworks_service::config::format_duration;
 use headworks_service::panel::{Explanation, Fact};
 use headworks_tracker_wire::{InfoHash, PeerId, compact};
@@ -113,7 +113,8 @@ impl Explainer<'_> {
         record: &AnnounceRecord,
     ) -> Fact {
         let kind = if seeder { "seeder" } else { "leecher" };
-        let forwarders = record.announced_to(id).into_iter();
+        let forwarders = record.peer(id).into_iter();
+        let forwarders = forwarders.flat_map(AnnouncedPeer::announced_to);
         let names: Vec<&str> = forwarders.filter_map(|id| self.name(id)).collect();
         let mut text = format!("{kind}, last announce {} ago", self.since(last_announce));
         if !names.is_empty() {

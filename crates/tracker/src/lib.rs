@@ -9,12 +9,14 @@
 
 mod access;
 mod active_config;
+mod address_scope;
 mod announce;
 pub mod check;
 mod client;
 mod clock;
 pub mod config;
 mod counters;
+mod drop_log;
 mod error;
 mod explain;
 mod forward;

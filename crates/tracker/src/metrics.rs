@@ -31,8 +31,8 @@ const STATUS: Family = Family::gauge(
     "1 for the current status of a forwarder, 0 for the others.",
 );
 const REQUESTS: Family = Family::counter("requests", "Requests by transport and kind.");
-const TORRENTS: Family = Family::gauge("headworks_tracker_torrents", "Torrents at the last count.");
-const PEERS: Family = Family::gauge("headworks_tracker_peers", "Local peers at the last count.");
+const TORRENTS: Family = Family::gauge("headworks_tracker_torrents", "Torrents.");
+const PEERS: Family = Family::gauge("headworks_tracker_peers", "Local peers.");
 const FORWARDER_REQUESTS: Family = Family::counter(
     "headworks_tracker_forwarder_requests_total",
     "Requests to a forwarder.",
@@ -58,6 +58,10 @@ const CONNECTIONS: Family = Family::counter(
 const DROPPED: Family = Family::counter(
     "headworks_tracker_connections_dropped_total",
     "Connections closed because there were too many or because they were idle.",
+);
+const NOT_STORED: Family = Family::counter(
+    "headworks_tracker_not_stored_total",
+    "Announces of peers that were answered but not stored, because of a limit.",
 );
 const NETWORK_DOWN: Family = Family::gauge(
     "headworks_tracker_network_down",
@@ -118,7 +122,7 @@ fn write_unprefixed(announces: &AnnounceHandler, out: &mut Exposition) {
 /// Writes the metrics with our own prefix.
 fn write_prefixed(announces: &AnnounceHandler, out: &mut Exposition) {
     let (state, totals) = (&announces.state, announces.state.totals());
-    let (torrents, peers) = state.sizes();
+    let (torrents, peers) = state.swarms.totals();
     out.family(&TORRENTS).sample(&[], torrents as f64);
     out.family(&PEERS).sample(&[], peers as f64);
     out.family(&BAD_REQUESTS)
@@ -130,6 +134,8 @@ fn write_prefixed(announces: &AnnounceHandler, out: &mut Exposition) {
         .sample(&[], totals.connections as f64);
     out.family(&DROPPED)
         .sample(&[], totals.connections_dropped as f64);
+    out.family(&NOT_STORED)
+        .sample(&[], totals.not_stored as f64);
     let down = f64::from(u8::from(announces.forwarding.outage.is_down()));
     out.family(&NETWORK_DOWN).sample(&[], down);
     write_forwards(announces, out);

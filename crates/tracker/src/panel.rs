@@ -60,7 +60,6 @@ impl Panel for TrackerPanel {
 
     fn snapshot(&self) -> Snapshot {
         let queue = stats::queue(&self.announces);
-        // Before the sizes: the search counts torrents and peers.
         let torrents = self.torrents();
         Snapshot {
             title: "Tracker".into(),
@@ -215,17 +214,13 @@ impl TrackerPanel {
                 ),
                 level("queued, of capacity", queued, Some(queue.capacity as f64)),
                 level("delayed", queue.delayed as f64, None),
-                level(
-                    "running",
-                    queue.running as f64,
-                    Some(queue.max_workers as f64),
-                ),
+                level("running", queue.running as f64, None),
             ],
         }
     }
 
     fn size(&self) -> Series {
-        let (torrents, peers) = self.announces.state.sizes();
+        let (torrents, peers) = self.announces.state.swarms.totals();
         let level = |name: &str, value: usize| line(name, LineKind::Level, value as f64, None);
         Series {
             unit: Unit::Count,
@@ -286,14 +281,12 @@ impl TrackerPanel {
         Paged::new(&names, rows.collect(), None)
     }
 
-    /// Finds the largest torrents, and counts all torrents and peers on the way.
+    /// Finds the largest torrents.
     fn find_largest(&self) -> Vec<TorrentSize> {
         let state = &self.announces.state;
         let (mut largest, by) = (Vec::new(), state.count_by);
-        let (mut torrents, mut peers) = (0, 0);
         state.swarms.for_each(|hash, swarm| {
             let local = swarm.local_peers();
-            (torrents, peers) = (torrents + 1, peers + local);
             largest.push(TorrentSize {
                 hash: *hash,
                 local,
@@ -305,7 +298,6 @@ impl TrackerPanel {
             }
         });
         keep_largest(&mut largest);
-        state.set_sizes(torrents, peers);
         largest
     }
 }

@@ -3,7 +3,7 @@
 use crate::active_config::ActiveConfig;
 use crate::clock::Seconds;
 use crate::counters::Counters;
-use crate::swarms::PackedAddress;
+use crate::swarms::{AnnouncedPeer, PackedAddress};
 use headworks_tracker_wire::Announce;
 use std::net::IpAddr;
 
@@ -38,5 +38,12 @@ impl AnnounceRequest<'_> {
             _ => self.client,
         };
         PackedAddress::new(ip, self.announce.port)
+    }
+
+    /// Whether this client may stop an announced peer: it has the peer's address or its key. A peer
+    /// id is no proof, because other peers know it.
+    pub(crate) fn may_stop(&self, peer: &AnnouncedPeer) -> bool {
+        let key = self.announce.key;
+        peer.client == self.client || key.is_some() && key == peer.announce.key
     }
 }

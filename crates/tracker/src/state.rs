@@ -4,11 +4,11 @@ use crate::active_config::ActiveConfig;
 use crate::clock::{Clock, Seconds};
 use crate::config::CountBy;
 use crate::counters::{Counters, Totals};
+use crate::drop_log::DropLog;
 use crate::swarms::Swarms;
 use arc_swap::{ArcSwap, Guard};
 use headworks_service::authenticator::Authenticator;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// State shared by all parts of the tracker.
@@ -21,8 +21,8 @@ pub(crate) struct TrackerState {
     pub(crate) client_auth: OnceLock<Authenticator>,
     pub(crate) clock: Clock,
     pub(crate) swarms: Swarms,
-    torrent_count: AtomicUsize,
-    peer_count: AtomicUsize,
+    /// Reports forwards that found the queue full.
+    pub(crate) drops: DropLog,
     counters: Mutex<Vec<Arc<Counters>>>,
 }
 
@@ -34,8 +34,7 @@ impl TrackerState {
             client_auth: OnceLock::new(),
             clock: Clock::new(),
             swarms: Swarms::new(),
-            torrent_count: AtomicUsize::default(),
-            peer_count: AtomicUsize::default(),
+            drops: DropLog::default(),
             counters: Mutex::default(),
         }
     }
@@ -62,21 +61,7 @@ impl TrackerState {
     pub(crate) fn purge(&self) {
         let age = self.active().config.age.as_secs() as Seconds;
         let before = self.clock.now().saturating_sub(age);
-        let (torrents, peers) = self.swarms.purge(before, self.count_by);
-        self.set_sizes(torrents, peers);
-    }
-
-    /// Stores the numbers of torrents and local peers, as the last walk over all swarms counted
-    /// them.
-    pub(crate) fn set_sizes(&self, torrents: usize, peers: usize) {
-        self.torrent_count.store(torrents, Ordering::Relaxed);
-        self.peer_count.store(peers, Ordering::Relaxed);
-    }
-
-    /// Returns the numbers of torrents and local peers at the last walk over all swarms. Counting
-    /// them now would lock every shard.
-    pub(crate) fn sizes(&self) -> (usize, usize) {
-        let torrents = self.torrent_count.load(Ordering::Relaxed);
-        (torrents, self.peer_count.load(Ordering::Relaxed))
+        let announced = self.active().announced_peers();
+        self.swarms.purge(before, self.count_by, announced);
     }
 }

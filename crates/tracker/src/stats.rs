@@ -4,10 +4,15 @@ use crate::announce::AnnounceHandler;
 use crate::clock::Seconds;
 use crate::forwarders::ForwarderState;
 use headworks_tracker_wire::compact;
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+/// The time for which a page is served.
+const PAGE_AGE: Duration = Duration::from_secs(1);
 /// The most clients listed.
 const MAX_CLIENTS: usize = 10_000;
 
@@ -19,10 +24,39 @@ pub(crate) struct Stats {
     peers: u64,
     requests: Requests,
     queue: Queue,
+    /// The fields of the predecessor, which had no sections.
+    #[serde(flatten)]
+    flat: FlatQueue,
     forwarders: Vec<ForwarderStats>,
     /// Present only for a request with the admin token.
     #[serde(skip_serializing_if = "Option::is_none")]
     clients: Option<Vec<ClientStats>>,
+}
+
+/// The page as text and as JSON, built at most once per second: it costs a lock of the pool and
+/// work for every forwarder, and anybody may ask for it as often as a connection allows.
+#[derive(Default)]
+pub(crate) struct StatsPage(Mutex<Option<(Instant, Arc<RenderedStats>)>>);
+
+/// A rendered page.
+pub(crate) struct RenderedStats {
+    pub(crate) text: String,
+    pub(crate) json: String,
+}
+
+impl StatsPage {
+    /// Returns the page, at most a second old.
+    pub(crate) fn get(&self, announces: &AnnounceHandler) -> Arc<RenderedStats> {
+        let mut page = self.0.lock();
+        if let Some((built, page)) = &*page
+            && built.elapsed() < PAGE_AGE
+        {
+            return page.clone();
+        }
+        let rendered = Arc::new(Stats::of(announces).render());
+        *page = Some((Instant::now(), rendered.clone()));
+        rendered
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -59,6 +93,31 @@ pub(crate) struct Queue {
 }
 
 #[derive(Clone, Debug, Serialize)]
+struct FlatQueue {
+    queue_depth: u64,
+    queue_capacity: u64,
+    queue_fill_pct: f64,
+    queue_dropped_full: u64,
+    queue_rate_limited: u64,
+    queue_throttled_forwarders: u64,
+    forwarder_workers: u64,
+}
+
+impl FlatQueue {
+    fn of(queue: &Queue) -> FlatQueue {
+        FlatQueue {
+            queue_depth: queue.depth,
+            queue_capacity: queue.capacity,
+            queue_fill_pct: queue.fill_pct,
+            queue_dropped_full: queue.dropped_full,
+            queue_rate_limited: queue.rate_limited,
+            queue_throttled_forwarders: queue.throttled_forwarders,
+            forwarder_workers: queue.active_workers,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
 struct ForwarderStats {
     name: String,
     status: &'static str,
@@ -76,14 +135,11 @@ struct ForwarderStats {
 impl Stats {
     pub(crate) fn of(announces: &AnnounceHandler) -> Stats {
         let totals = announces.state.totals();
-        let (mut torrents, mut peers) = (0, 0);
-        announces.state.swarms.for_each(|_, swarm| {
-            torrents += 1;
-            peers += swarm.local_peers() as u64;
-        });
+        let (torrents, peers) = announces.state.swarms.totals();
+        let queue = queue(announces);
         Stats {
-            torrents,
-            peers,
+            torrents: torrents as u64,
+            peers: peers as u64,
             requests: Requests {
                 http_announces: totals.http_announces,
                 http_scrapes: totals.http_scrapes,
@@ -93,9 +149,17 @@ impl Stats {
                 udp_scrapes: totals.udp_scrapes,
                 udp_bad: totals.udp_bad,
             },
-            queue: queue(announces),
+            flat: FlatQueue::of(&queue),
+            queue,
             forwarders: forwarders(announces),
             clients: None,
+        }
+    }
+
+    pub(crate) fn render(&self) -> RenderedStats {
+        RenderedStats {
+            text: self.to_string(),
+            json: serde_json::to_string_pretty(self).unwrap_or_default(),
         }
     }
 
@@ -103,7 +167,7 @@ impl Stats {
     pub(crate) fn add_clients(&mut self, announces: &AnnounceHandler) {
         let now = announces.state.clock.now();
         let mut clients = Vec::new();
-        announces.state.swarms.for_each(|hash, swarm| {
+        announces.state.swarms.for_each_while(|hash, swarm| {
             let torrent = hash.to_string();
             let mut add = |address, seeder, last_announce: Seconds| {
                 if clients.len() < MAX_CLIENTS {
@@ -121,6 +185,7 @@ impl Stats {
             for (address, _, seeder, last_announce) in swarm.v6.iter() {
                 add(compact::unpack6(&address), seeder, last_announce);
             }
+            clients.len() < MAX_CLIENTS
         });
         self.clients = Some(clients);
     }
@@ -141,15 +206,15 @@ pub(crate) fn queue(announces: &AnnounceHandler) -> Queue {
     // Read before the pool: a forward that is submitted in between is counted twice rather than not
     // at all.
     let backlog = announces.forwarding.backlog();
-    let metrics = announces.forwarding.pool().metrics();
-    let view = metrics.view;
+    let view = announces.forwarding.pool().inspect();
+    let waiting = announces.forwarding.waiting_for_worker();
     let depth = view.waiting + backlog;
     Queue {
         depth,
         fill_pct: 100.0 * depth as f64 / view.capacity.max(1) as f64,
         delayed: view.delayed,
-        running: view.running,
-        active_workers: metrics.workers,
+        running: view.running.saturating_sub(waiting),
+        active_workers: announces.forwarding.workers(),
         // A forward displaced by an event was dropped because the queue was full, too.
         dropped_full: counted.dropped_full
             + view
@@ -200,6 +265,7 @@ impl fmt::Display for Stats {
             queue: q,
             forwarders,
             clients,
+            flat: _,
         } = self;
         writeln!(f, "torrents: {torrents}\npeers: {peers}")?;
         writeln!(

@@ -11,6 +11,7 @@ use crate::panel::TrackerPanel;
 use crate::serve::{self, Server};
 use crate::snapshot;
 use crate::state::TrackerState;
+use crate::stats::StatsPage;
 use headworks_service::authenticator::Authenticator;
 use headworks_service::config::Secret;
 use headworks_service::metrics::Collect;
@@ -54,7 +55,11 @@ impl Tracker {
         let entered = runtime.enter();
         let forwarding = Forwarding::start(&state, TrackerClient::new(outbound)?, shutdown)?;
         drop(entered);
-        let announces = Arc::new(AnnounceHandler { state, forwarding });
+        let announces = Arc::new(AnnounceHandler {
+            state,
+            forwarding,
+            stats_page: StatsPage::default(),
+        });
         if let Some(path) = &config.snapshot_file {
             let names = forwarder_names(&announces);
             let torrents = snapshot::load(&announces.state, &names, path);
@@ -62,6 +67,7 @@ impl Tracker {
                 path: path.clone(),
                 cause,
             })?;
+            announces.forwarding.arm_all();
             tracing::info!(torrents, "snapshot loaded");
         }
         let server = serve::start(&announces)?;
@@ -136,11 +142,14 @@ impl Tracker {
 
     /// Makes a configuration the active one and returns the previous one.
     fn activate(&self, active: Arc<ActiveConfig>) -> Result<Arc<ActiveConfig>, Error> {
-        let AnnounceHandler { state, forwarding } = &*self.announces;
+        let AnnounceHandler {
+            state, forwarding, ..
+        } = &*self.announces;
         // The pool must know every forwarder before an announce can select it.
         forwarding.reconfigure(&active)?;
         let previous = state.active.swap(active);
         state.swarms.mark_all_due();
+        forwarding.arm_all();
         forwarding.outage.notify();
         Ok(previous)
     }

@@ -11,6 +11,9 @@ pub(crate) enum ClientError {
     /// The host name does not resolve.
     #[error("the host does not exist")]
     NoSuchHost,
+    /// The resolver gives no answer, so nothing is known about the host.
+    #[error("cannot look up the host: {0}")]
+    Lookup(String),
     /// Nothing listens on the port.
     #[error("connection refused")]
     Refused,
@@ -29,6 +32,9 @@ pub(crate) enum ClientError {
     /// A redirect to an unusable address, or one too many.
     #[error("too many redirects")]
     Redirects,
+    /// A redirect that must not be followed.
+    #[error("redirected {0}: not followed")]
+    UnsafeRedirect(&'static str),
     /// The response is malformed.
     #[error("not a tracker's response: {0}")]
     Malformed(String),

@@ -2,14 +2,15 @@
 
 use super::error::ClientError;
 use super::query::AnnounceQuery;
+use crate::address_scope::AddressScope;
 use crate::forwarders::ForwarderState;
 use bytes::Bytes;
 use flate2::read::GzDecoder;
 use headworks_service::outbound::{Outbound, is_host_not_found};
 use headworks_tracker_wire::query;
 use headworks_tracker_wire::response::{self, AnnounceResponse};
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HOST, LOCATION, USER_AGENT};
-use http::{Request, Response, Uri};
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, HOST, LOCATION, USER_AGENT};
+use http::{HeaderValue, Request, Response, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::{Body, Incoming};
 use std::io::{self, ErrorKind, Read};
@@ -76,14 +77,19 @@ impl HttpClient {
         let mut uri: Uri = uri
             .parse()
             .map_err(|_| ClientError::Malformed("the address is invalid".into()))?;
-        let mut host = forwarder.host.clone();
         for _ in 0..=MAX_REDIRECTS {
-            let response = self.get(uri.clone(), host.take().as_deref()).await?;
+            // The operator's settings for the forwarder are for no other server.
+            let same = origin(&uri) == origin(&forwarder.uri);
+            let host = forwarder.host.as_deref().filter(|_| same);
+            let authorization = forwarder.authorization.as_ref().filter(|_| same);
+            let response = self.get(uri.clone(), host, authorization).await?;
             let location = response.headers().get(LOCATION);
             let location = location.and_then(|location| location.to_str().ok());
             match (response.status().as_u16(), location) {
                 (301 | 302 | 303 | 307 | 308, Some(location)) => {
-                    uri = redirect_target(&uri, location).ok_or(ClientError::Redirects)?;
+                    let to = redirect_target(&uri, location).ok_or(ClientError::Redirects)?;
+                    self.check_redirect(forwarder, &uri, &to).await?;
+                    uri = to;
                 }
                 _ => return Ok(response),
             }
@@ -91,12 +97,57 @@ impl HttpClient {
         Err(ClientError::Redirects)
     }
 
-    async fn get(&self, uri: Uri, host: Option<&str>) -> Result<Response<Incoming>, ClientError> {
+    /// Checks that a redirect leads neither into a network that the forwarder is not in, nor away
+    /// from encryption, nor carries the operator's passkey to another server.
+    async fn check_redirect(
+        &self,
+        forwarder: &ForwarderState,
+        from: &Uri,
+        to: &Uri,
+    ) -> Result<(), ClientError> {
+        if from.scheme_str() == Some("https") && to.scheme_str() != Some("https") {
+            return Err(ClientError::UnsafeRedirect("from https to http"));
+        }
+        if origin(&forwarder.uri) == origin(to) {
+            return Ok(());
+        }
+        if forwarder.uri.host() != to.host() && carries_secret(&forwarder.uri, to) {
+            return Err(ClientError::UnsafeRedirect(
+                "to another host with the passkey",
+            ));
+        }
+        if self.is_public(to).await || !self.is_public(&forwarder.uri).await {
+            return Ok(());
+        }
+        Err(ClientError::UnsafeRedirect("into a private network"))
+    }
+
+    /// Whether a host has public addresses only. The connection is made to the addresses found
+    /// here, because the client shares this cache.
+    async fn is_public(&self, uri: &Uri) -> bool {
+        let host = uri.host().unwrap_or_default();
+        match self.outbound.dns_cache().resolve(host, 0).await {
+            Ok(addresses) => (addresses.iter())
+                .all(|address| AddressScope::of(address.ip()) == AddressScope::Public),
+            // The request fails for the same reason.
+            Err(_) => true,
+        }
+    }
+
+    async fn get(
+        &self,
+        uri: Uri,
+        host: Option<&str>,
+        authorization: Option<&HeaderValue>,
+    ) -> Result<Response<Incoming>, ClientError> {
         let mut request = Request::get(uri)
             .header(USER_AGENT, concat!("headworks/", env!("CARGO_PKG_VERSION")))
             .header(ACCEPT_ENCODING, "gzip");
         if let Some(host) = host {
             request = request.header(HOST, host);
+        }
+        if let Some(authorization) = authorization {
+            request = request.header(AUTHORIZATION, authorization);
         }
         let request = request
             .body(Empty::<Bytes>::new())
@@ -117,6 +168,31 @@ fn with_query(uri: &Uri, announce: &str) -> String {
     text.push_str(separator);
     text.push_str(announce);
     text
+}
+
+/// Returns the scheme, host and port of a URI.
+fn origin(uri: &Uri) -> (Option<&str>, Option<&str>, Option<u16>) {
+    let default = match uri.scheme_str() {
+        Some("https") => 443,
+        _ => 80,
+    };
+    let port = uri.port_u16().unwrap_or(default);
+    (uri.scheme_str(), uri.host(), Some(port))
+}
+
+/// The length from which a part of a forwarder's URI may be a passkey.
+const MIN_SECRET: usize = 8;
+
+/// Whether a redirect repeats a part of the forwarder's URI that may be a passkey.
+fn carries_secret(forwarder: &Uri, to: &Uri) -> bool {
+    let segments = forwarder.path().split('/');
+    let segments = segments.filter(|segment| *segment != "announce" && *segment != "announce.php");
+    let values = forwarder.query().unwrap_or_default().split('&');
+    let values = values.map(|pair| pair.rsplit('=').next().unwrap_or_default());
+    let target = to.path_and_query().map_or("", |target| target.as_str());
+    segments
+        .chain(values)
+        .any(|secret| secret.len() >= MIN_SECRET && target.contains(secret))
 }
 
 /// Resolves a redirect. Only HTTP addresses and absolute paths are followed.
@@ -187,8 +263,12 @@ fn client_error(error: &(dyn std::error::Error + 'static)) -> ClientError {
         }
         cause = error.source();
     }
-    match message.starts_with("connect timeout after") {
-        true => ClientError::Timeout,
+    if message.starts_with("connect timeout after") {
+        return ClientError::Timeout;
+    }
+    // The system has no error of its own for a resolver that does not respond.
+    match message.contains("failed to lookup address") {
+        true => ClientError::Lookup(message),
         false => ClientError::Transient(message),
     }
 }
@@ -196,6 +276,7 @@ fn client_error(error: &(dyn std::error::Error + 'static)) -> ClientError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forwarders::Forwarder;
 
     #[test]
     fn passkeys_stay_in_the_uri() {
@@ -207,6 +288,68 @@ mod tests {
         );
         assert_eq!(with("http://h/announce?"), "http://h/announce?a=1");
         assert_eq!(with("http://h"), "http://h/?a=1");
+    }
+
+    #[tokio::test]
+    async fn unsafe_redirects_are_not_followed() {
+        let proxies = hyper_util::client::proxy::matcher::Matcher::builder().build();
+        let config = headworks_service::outbound::OutboundConfig::default();
+        let client = HttpClient::new(Outbound::with_proxies(&config, proxies).unwrap());
+        for (forwarder, to, allowed) in [
+            (
+                "http://198.51.100.1/announce",
+                "http://198.51.100.2/x",
+                true,
+            ),
+            (
+                "http://198.51.100.1/announce",
+                "https://198.51.100.2/x",
+                true,
+            ),
+            (
+                "https://198.51.100.1/announce",
+                "http://198.51.100.1/x",
+                false,
+            ),
+            ("http://198.51.100.1/announce", "http://127.0.0.1/x", false),
+            ("http://198.51.100.1/announce", "http://[::1]/x", false),
+            (
+                "http://198.51.100.1/announce",
+                "http://169.254.169.254/x",
+                false,
+            ),
+            (
+                "http://198.51.100.1/announce",
+                "http://192.168.0.1/x",
+                false,
+            ),
+            ("http://192.168.0.9/announce", "http://192.168.0.1/x", true),
+            (
+                "http://198.51.100.1/a?key=s3cr3ts3cr3t",
+                "http://198.51.100.2/x",
+                true,
+            ),
+            (
+                "http://198.51.100.1/a?key=s3cr3ts3cr3t",
+                "http://198.51.100.2/?s3cr3ts3cr3t",
+                false,
+            ),
+            (
+                "http://198.51.100.1/s3cr3ts3cr3t/a",
+                "http://198.51.100.2/s3cr3ts3cr3t",
+                false,
+            ),
+            (
+                "http://198.51.100.1/s3cr3ts3cr3t/a",
+                "http://198.51.100.1/s3cr3ts3cr3t/b",
+                true,
+            ),
+        ] {
+            let state = ForwarderState::new(&Forwarder::at(forwarder), "f").unwrap();
+            let to: Uri = to.parse().unwrap();
+            let checked = client.check_redirect(&state, &state.uri, &to).await;
+            assert_eq!(checked.is_ok(), allowed, "{forwarder} to {to}: {checked:?}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use headworks_service::outbound::Outbound;
 use headworks_tracker_wire::response::AnnounceResponse;
 use http::HttpClient;
 use std::time::Duration;
+use tokio::time::Instant;
 use udp::UdpClient;
 
 /// A client for other trackers.
@@ -33,20 +34,34 @@ impl TrackerClient {
         })
     }
 
-    /// Sends an announce and waits for its response for at most `timeout`.
+    /// Sends an announce and waits for its response: a few times as long as the forwarder usually
+    /// takes, and at most `limit`.
     pub(crate) async fn announce(
         &self,
         query: &AnnounceQuery<'_>,
-        timeout: Duration,
+        limit: Duration,
     ) -> Result<AnnounceResponse, ClientError> {
+        let forwarder = query.forwarder;
+        let began = Instant::now();
         let response = async {
-            match query.forwarder.is_udp() {
+            match forwarder.is_udp() {
                 true => self.udp.announce(query).await,
                 false => self.http.announce(query).await,
             }
         };
+        let timeout = forwarder.latency.timeout(limit);
         let response = tokio::time::timeout(timeout, response).await;
-        response.unwrap_or(Err(ClientError::Timeout))
+        let response = response.unwrap_or(Err(ClientError::Timeout));
+        match &response {
+            Ok(_) => forwarder.latency.record_response(began.elapsed()),
+            Err(ClientError::Timeout) => {
+                forwarder.latency.record_timeout();
+                // Another address may respond.
+                *forwarder.responding_address.lock() = None;
+            }
+            Err(_) => {}
+        }
+        response
     }
 
     /// Checks that a forwarder is reachable, without announcing a peer.

@@ -2,24 +2,34 @@
 
 use super::in_flight::InFlight;
 use super::job::{EVENTS, ForwardJob};
-use super::outage::OutageDetector;
-use super::outcome::{ForwarderHealth, JobOutcome, Outcome};
+use super::outage::{NetworkEvidence, OutageDetector};
+use super::outcome::{ForwarderHealth, JobOutcome, Outcome, network_evidence};
+use super::own_addresses::OwnAddresses;
+use super::timers::DueTimers;
+use super::workers::{HttpWorkers, Worker};
+use crate::address_scope::AddressScope;
 use crate::client::{AnnounceQuery, ClientError, TrackerClient};
 use crate::clock::Seconds;
 use crate::forwarders::ForwarderState;
 use crate::state::TrackerState;
 use crate::swarms::{PackedAddress, Swarm};
-use headworks_core::Job;
+use headworks_core::{Job, TargetState};
 use headworks_pool::{EndReason, Handler, Health, Notice, Report, Run};
 use headworks_tracker_wire::response::{AnnounceResponse, PeerList};
 use headworks_tracker_wire::{Event, PeerId};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// The time until the next announce to a forwarder after the last attempt of a forward failed.
 const AFTER_FAILURE: Seconds = 60;
+/// The same, after a forwarder was suspended for silence: the torrent is due as soon as it is back.
+const AFTER_SUSPENSION: Duration = Duration::from_secs(1);
+/// The most silences in a row before a forwarder is suspended. `forwarder_fail_threshold` may be
+/// lower.
+const MAX_SILENCES: u32 = 3;
 
 /// Sends forwards and records their results.
 pub(super) struct ForwardHandler {
@@ -27,8 +37,11 @@ pub(super) struct ForwardHandler {
     pub(super) client: Arc<TrackerClient>,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) outage: Arc<OutageDetector>,
+    pub(super) timers: Arc<DueTimers>,
+    pub(super) workers: Arc<HttpWorkers>,
     /// The tracker's own peer id, sent where clients' ids are not revealed.
     pub(super) own_id: PeerId,
+    pub(super) own_addresses: OwnAddresses,
 }
 
 /// The end of a forward, as the swarm's record needs it.
@@ -49,6 +62,9 @@ impl Handler<ForwardJob> for ForwardHandler {
             }
             return self.forward(run).await;
         }
+        let Some(_worker) = self.worker(run).await else {
+            return Report::failed();
+        };
         let guard = self.in_flight.begin(&job);
         let report = if self.is_withdrawn(run) {
             Report::failed()
@@ -80,6 +96,11 @@ impl Handler<ForwardJob> for ForwardHandler {
                 let last_error = forwarder.last_error.lock().clone();
                 tracing::info!(forwarder = forwarder.name, %state, last_error, "forwarder state changed");
                 forwarder.set_status(state);
+                match state {
+                    TargetState::Active if !forwarder.needs_probe() => self.timers.wake_all(),
+                    TargetState::Active | TargetState::Probation => self.timers.wake_one(),
+                    _ => {}
+                }
                 self.outage.notify();
             }
             _ => {}
@@ -88,22 +109,61 @@ impl Handler<ForwardJob> for ForwardHandler {
 }
 
 impl ForwardHandler {
+    /// Waits for a worker if the forward needs one; `None` if it is cancelled meanwhile. Events
+    /// must not wait for forwarders that hang, and neither must the search for those that respond.
+    async fn worker(&self, run: &Run<'_, ForwardJob>) -> Option<Option<Worker>> {
+        let job = &run.payload;
+        let exempt = {
+            let forwarder = &self.state.active().forwarders[job.forwarder.index()];
+            forwarder.is_udp() || job.probe || !job.is_announce()
+        };
+        if exempt {
+            return Some(None);
+        }
+        let cancellation = run.cancellation();
+        let worker = cancellation.run_until_cancelled(self.workers.acquire(run.class));
+        worker.await.map(Some)
+    }
+
     /// Sends the forward, records its result and reports to the pool.
     async fn forward(&self, run: &mut Run<'_, ForwardJob>) -> Report {
         let job = run.payload;
         let forwarder = self.state.active().forwarders[job.forwarder.index()].clone();
         let began = Instant::now();
-        let result = self.send(&job, &forwarder).await;
+        // Boxed, because every task of the pool reserves room for its largest future.
+        let result = Box::pin(self.send(&job, &forwarder)).await;
         let took = began.elapsed();
         count(&forwarder, &result, took);
-        let (suspend, usual) = {
+        let (suspend, usual, threshold) = {
             let config = &self.state.active().config;
-            (config.forwarder_suspend_seconds, config.announce_interval)
+            (
+                config.forwarder_suspend_seconds,
+                config.announce_interval,
+                config.forwarder_fail_threshold,
+            )
         };
-        let outcome = Outcome::of(&result, suspend, usual);
-        if self.outage.record(job.forwarder, outcome.network_failure) {
-            // Our own network is down, which tells nothing about the forwarder.
-            return Report::retry_in(Duration::from_secs(1)).target(Health::Unknown);
+        let mut outcome = Outcome::of(&result, suspend, usual);
+        let network = network_evidence(&result);
+        let down = self.outage.record(job.forwarder, began, network);
+        let mut suspension = suspend;
+        if outcome.forwarder == ForwarderHealth::Silent {
+            if down {
+                // Our own network is down, which tells nothing about the forwarder.
+                return self.without_blame(run, &forwarder);
+            }
+            let silences = threshold.min(MAX_SILENCES);
+            let pause = forwarder.record_silence(silences, suspend);
+            if let Some(pause) = pause.filter(|_| threshold > 0) {
+                (outcome.forwarder, suspension) = (ForwarderHealth::Overloaded, pause);
+            }
+            if pause.is_some() && threshold > 0 && job.is_announce() {
+                outcome.job = JobOutcome::Failed(AFTER_SUSPENSION);
+            }
+        } else if network == NetworkEvidence::Works
+            && outcome.forwarder != ForwarderHealth::Unavailable
+            && forwarder.record_response()
+        {
+            self.timers.wake_all();
         }
         if outcome.forwarder == ForwarderHealth::Declined {
             forwarder.declined.store(true, Ordering::Relaxed);
@@ -114,7 +174,22 @@ impl ForwardHandler {
         if result.is_ok() && job.is_announce() {
             forwarder.score.record_response(new, took);
         }
-        report(outcome, suspend)
+        if matches!(outcome.job, JobOutcome::Done(_)) {
+            end_probe(&job, &forwarder);
+        }
+        report(outcome, suspension)
+    }
+
+    /// Reports a forward that failed because our own network is down.
+    fn without_blame(&self, run: &mut Run<'_, ForwardJob>, forwarder: &ForwarderState) -> Report {
+        if !run.payload.probe {
+            return Report::retry().target(Health::Unknown);
+        }
+        run.payload.recorded = true;
+        let end = self.end_of(JobOutcome::Failed(AFTER_SUSPENSION));
+        let silence = Err(ClientError::Timeout);
+        self.record(&run.payload, forwarder, &silence, end);
+        Report::failed().target(Health::Unknown)
     }
 
     async fn send(
@@ -164,9 +239,8 @@ impl ForwardHandler {
     fn mark_announced(&self, job: &ForwardJob) -> Option<bool> {
         let announce = &job.announce;
         let mark = |swarm: &mut Swarm| {
-            let present = swarm.contains(&job.address);
-            let record = present.then(|| swarm.record_mut())?;
-            Some(record.mark_announced(announce.peer_id, job.forwarder))
+            let record = swarm.record.as_mut()?;
+            record.mark_announced(&announce.peer_id, job.forwarder)
         };
         let marked = self.state.swarms.with_existing(&announce.info_hash, mark);
         marked.flatten()
@@ -177,7 +251,7 @@ impl ForwardHandler {
         let announce = &job.announce;
         let unmark = |swarm: &mut Swarm| {
             let record = swarm.record.as_mut()?;
-            Some(record.unmark_announced(announce.peer_id, job.forwarder))
+            Some(record.unmark_announced(&announce.peer_id, job.forwarder))
         };
         let unmarked = self.state.swarms.with_existing(&announce.info_hash, unmark);
         unmarked.flatten() == Some(true)
@@ -190,7 +264,11 @@ impl ForwardHandler {
             JobOutcome::Failed(next) => (next, false),
             JobOutcome::Retry | JobOutcome::RetryAfter(_) => return None,
         };
-        let due = self.now() + whole_seconds(next);
+        let seconds = whole_seconds(next);
+        // Never early, and up to a twentieth late: announces of many torrents that began together
+        // drift apart.
+        let jitter = getrandom::u32().unwrap_or_default() % (seconds / 20 + 1);
+        let due = self.now() + seconds + jitter;
         Some(ForwardEnd { due, answered })
     }
 
@@ -216,21 +294,35 @@ impl ForwardHandler {
             return 0;
         }
         let (now, by) = (self.now(), self.state.count_by);
-        let limit = self.state.active().config.max_cached_peers;
+        let (limit, own) = {
+            let config = &self.state.active().config;
+            let configured = config.public_addresses.iter().map(IpAddr::to_canonical);
+            let own: Vec<_> = configured.chain(self.own_addresses.all()).collect();
+            (config.max_cached_peers, own)
+        };
         let update = |swarm: &mut Swarm| {
             let mut new = 0;
             // Without a local peer nobody would ask for the cached ones.
             if swarm.local_peers() > 0 {
                 for address in &peers {
-                    let added = swarm.upsert_cached(now, *address, job.forwarder, limit, by);
+                    if own.contains(&address.ip()) && swarm.has_local_port(address.port()) {
+                        continue;
+                    }
+                    let packed = PackedAddress::new(address.ip(), address.port());
+                    let added = swarm.upsert_cached(now, packed, job.forwarder, limit, by);
                     new += usize::from(added);
+                }
+                // Entries from before the address was known to be ours.
+                for ip in &own {
+                    swarm.remove_cached(PackedAddress::new(*ip, job.announce.port), by);
                 }
             }
             if let Some(ForwardEnd { due, answered }) = end
                 && let Some(record) = &mut swarm.record
             {
-                record.finish_forward(job.forwarder, due, answered);
+                record.finish_forward(&job.announce.peer_id, job.forwarder, due, answered);
                 swarm.due = swarm.due.min(due);
+                self.timers.arm(&job.announce.info_hash, swarm, due);
             }
             new
         };
@@ -241,18 +333,26 @@ impl ForwardHandler {
         new
     }
 
-    /// Returns the peers that clients could connect to, without the announced client and ourselves.
-    fn usable_peers(&self, job: &ForwardJob, list: &PeerList) -> Vec<PackedAddress> {
+    /// Returns the peers that the client could connect to, without the client and ourselves, and
+    /// learns our own addresses from them.
+    fn usable_peers(&self, job: &ForwardJob, list: &PeerList) -> Vec<SocketAddr> {
+        let usable = |ip: IpAddr| AddressScope::of(ip).is_reachable_from(job.client);
+        if let Some(ip) = list.external_ip.filter(|ip| usable(*ip)) {
+            self.own_addresses.learn(ip);
+        }
         let own_ids = [Some(job.announce.peer_id), Some(self.own_id)];
-        let peers = list.peers.iter();
-        let peers = peers.filter(|(_, id)| id.is_none() || !own_ids.contains(id));
-        let peers = peers.map(|(address, _)| *address).filter(|address| {
-            let is_client =
-                Some(address.ip()) == list.external_ip && address.port() == job.announce.port;
-            is_peer(address.ip()) && !is_client
-        });
-        let packed = peers.map(|address| PackedAddress::new(address.ip(), address.port()));
-        packed.collect()
+        let mut peers = Vec::new();
+        for (address, id) in &list.peers {
+            let ip = address.ip().to_canonical();
+            if id.is_some() && own_ids.contains(id) || !usable(ip) {
+                continue;
+            }
+            if address.port() == job.announce.port {
+                self.own_addresses.note_port(ip, job.announce.info_hash);
+            }
+            peers.push(SocketAddr::new(ip, address.port()));
+        }
+        peers
     }
 
     fn now(&self) -> Seconds {
@@ -262,10 +362,11 @@ impl ForwardHandler {
     /// Updates the swarm's record when the pool ended a forward whose result is not recorded: it
     /// was cancelled, dropped, or failed at its last attempt.
     fn ended(&self, job: &ForwardJob, reason: EndReason) {
+        end_probe(job, &self.state.active().forwarders[job.forwarder.index()]);
         if job.recorded || !job.is_announce() {
             return;
         }
-        let hash = &job.announce.info_hash;
+        let (hash, peer) = (&job.announce.info_hash, &job.announce.peer_id);
         self.state.swarms.with_existing(hash, |swarm| {
             let Some(record) = &mut swarm.record else {
                 return;
@@ -273,16 +374,25 @@ impl ForwardHandler {
             let due = match reason {
                 EndReason::Failed => {
                     let due = self.now() + AFTER_FAILURE;
-                    record.finish_forward(job.forwarder, due, false);
+                    record.finish_forward(peer, job.forwarder, due, false);
                     due
                 }
                 _ => {
-                    record.cancel_forward(job.forwarder, job.previous);
+                    record.cancel_forward(peer, job.forwarder, job.previous);
                     job.previous.due.max(self.now())
                 }
             };
             swarm.due = swarm.due.min(due);
+            let later = self.now() + AFTER_FAILURE;
+            self.timers.arm(hash, swarm, due.max(later));
         });
+    }
+}
+
+/// Lets another torrent probe the forwarder, if this forward was the probe.
+fn end_probe(job: &ForwardJob, forwarder: &ForwarderState) {
+    if job.probe {
+        forwarder.end_probe();
     }
 }
 
@@ -330,17 +440,10 @@ fn report(outcome: Outcome, suspend: Duration) -> Report {
     };
     report.target(match outcome.forwarder {
         ForwarderHealth::Healthy => Health::Fine,
-        ForwarderHealth::Fault => Health::Fault,
+        ForwarderHealth::Fault | ForwarderHealth::Silent => Health::Fault,
         ForwarderHealth::Overloaded => Health::Overloaded(suspend),
         ForwarderHealth::Unavailable | ForwarderHealth::Declined => Health::Gone,
     })
-}
-
-/// Whether an address can belong to a peer. A forwarder must not be able to send clients to
-/// broadcast or multicast addresses.
-fn is_peer(ip: IpAddr) -> bool {
-    let broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast() || ip.octets()[0] == 0);
-    !ip.is_unspecified() && !ip.is_multicast() && !broadcast
 }
 
 /// Returns the seconds of a duration, at least one. The upper bound keeps sums with a time in

@@ -2,7 +2,7 @@
 
 use crate::forwarders::ForwarderId;
 use crate::request::AnnounceRequest;
-use crate::swarms::{ForwarderSchedule, PackedAddress};
+use crate::swarms::{AnnouncedPeer, Schedule};
 use headworks_core::Class;
 use headworks_tracker_wire::{Announce, Event};
 use std::net::IpAddr;
@@ -19,23 +19,36 @@ pub(super) const ANNOUNCES: Class = Class(2);
 pub(crate) struct ForwardJob {
     pub(super) announce: Announce,
     pub(super) client: IpAddr,
-    /// The address of the peer in its swarm.
-    pub(super) address: PackedAddress,
     pub(super) forwarder: ForwarderId,
-    /// The forwarder's schedule before this job, restored if the job never runs.
-    pub(super) previous: ForwarderSchedule,
+    /// The peer's schedule at the forwarder before this job, restored if the job never runs.
+    pub(super) previous: Schedule,
+    /// Whether this is the only announce that the forwarder gets until it responds.
+    pub(super) probe: bool,
     /// Whether the result is already in the swarm's record.
     pub(super) recorded: bool,
 }
 
 impl ForwardJob {
-    pub(super) fn new(request: &AnnounceRequest<'_>, forwarder: ForwarderId) -> ForwardJob {
+    /// Creates the job of an event.
+    pub(super) fn event(request: &AnnounceRequest<'_>, forwarder: ForwarderId) -> ForwardJob {
         ForwardJob {
             announce: *request.announce,
             client: request.client,
-            address: request.peer_address(),
             forwarder,
-            previous: ForwarderSchedule::default(),
+            previous: Schedule::default(),
+            probe: false,
+            recorded: false,
+        }
+    }
+
+    /// Creates the job of an announce.
+    pub(super) fn announce(peer: &AnnouncedPeer, forwarder: ForwarderId) -> ForwardJob {
+        ForwardJob {
+            announce: peer.announce_to(forwarder),
+            client: peer.client,
+            forwarder,
+            previous: peer.schedule(forwarder),
+            probe: false,
             recorded: false,
         }
     }

@@ -7,19 +7,24 @@
 //! in the swarm. A response to a client never waits for any of this.
 //!
 //! The pool has one bound for all jobs and three classes: events, first announces of a torrent,
-//! other announces. While a forward of a torrent to a forwarder is pending, no second one is made
-//! for other peers: the reported peers are shared by all of them.
+//! other announces. Its tasks only wait for responses, so there are as many as requests may be in
+//! flight; requests over HTTP are limited by [`workers`]. Torrents are announced again by our own
+//! [`timers`]. A forwarder that is not known to respond is asked for one torrent at a time, so that
+//! the dead entries of a public list cost nothing that others need.
 
 mod handler;
 mod in_flight;
 mod job;
 mod outage;
 mod outcome;
+mod own_addresses;
 mod probe;
 mod rate_limit;
 mod runtime;
 mod select;
 mod submit;
+mod timers;
+mod workers;
 
 pub(crate) use job::ForwardJob;
 pub(crate) use outage::OutageDetector;
@@ -28,6 +33,7 @@ pub(crate) use submit::PendingSubmissions;
 
 use crate::active_config::ActiveConfig;
 use crate::client::TrackerClient;
+use crate::clock::Seconds;
 use crate::config::TrackerConfig;
 use crate::counters::Counters;
 use crate::error::Error;
@@ -42,23 +48,27 @@ use headworks_core::{
 };
 use headworks_pool::{Pool, Workers};
 use headworks_service::shutdown::Shutdown;
-use headworks_tracker_wire::{Announce, PeerId};
+use headworks_tracker_wire::{InfoHash, PeerId};
+use own_addresses::OwnAddresses;
 use probe::Prober;
 use rate_limit::{LastRejected, RateLimiter};
-use select::{Fanout, RECHECK};
+use select::Fanout;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use submit::{PendingAnnounce, SelectedForwards, Submission, SubmitQueue, Submitted, Submitter};
+use timers::DueTimers;
+use workers::HttpWorkers;
 
 /// The fill of the queue, in percent and including the backlog, below which a forward is certain to
 /// find room. All work of the announce can then be deferred.
 const FULL: u32 = 100;
+/// The time for which a torrent is not selected for again while a selection is on its way.
+const SELECTION_TIME: Seconds = 30;
 
 /// The first half of forwarding an announce: the part that needs its swarm.
 pub(crate) enum Admission {
-    /// No forwarder is to be asked now.
-    NotNeeded,
     /// First announces are rate-limited, and this one exceeds the rate.
     RateLimited,
     /// The client found the queue full a moment ago.
@@ -103,6 +113,13 @@ impl Forwarding {
             || getrandom::u64().map_err(|e| Error::Threads(std::io::Error::other(e.to_string())));
         let outage = Arc::new(OutageDetector::new());
         let client = Arc::new(client);
+        let timers = Arc::<DueTimers>::default();
+        let config = &active.config;
+        let workers = Arc::new(HttpWorkers::new(
+            config.forwarder_workers,
+            config.max_forwarder_workers,
+            thresholds(config),
+        ));
         let mut own_id = *b"-HW0001-............";
         own_id[8..16].copy_from_slice(&random()?.to_be_bytes());
         let handler = ForwardHandler {
@@ -110,15 +127,31 @@ impl Forwarding {
             client: client.clone(),
             in_flight: Arc::default(),
             outage: outage.clone(),
+            timers: timers.clone(),
+            workers: workers.clone(),
             own_id: PeerId(own_id),
+            own_addresses: OwnAddresses::default(),
         };
-        let pool = Pool::new(pool_config(&active), workers(&active.config), handler)?;
+        let pool = Pool::new(pool_config(&active), pool_workers(&active), handler)?;
+        let for_fill = pool.clone();
+        workers.set_fill(move |waiting| for_fill.pressure(waiting as u64).fill());
         let seed = KeySeed::new(random()?, random()?);
-        Prober::new(outage.clone(), pool.clone(), state.clone(), client).spawn(shutdown);
+        let prober = Prober {
+            outage: outage.clone(),
+            pool: pool.clone(),
+            state: state.clone(),
+            client,
+            timers: timers.clone(),
+            probes: HashMap::new(),
+        };
+        prober.spawn(shutdown);
         let submitter = Submitter {
             pool,
             state: state.clone(),
             seed,
+            timers,
+            outage: outage.clone(),
+            workers,
         };
         Ok(Forwarding {
             outage,
@@ -133,9 +166,34 @@ impl Forwarding {
         &self.submitter.pool
     }
 
-    /// Returns the largest number of forwards that the submit queue still holds.
+    /// Returns the largest number of forwards that are not in the pool's queue: those that the
+    /// submit queue still holds and those that wait for a worker.
     pub(crate) fn backlog(&self) -> u64 {
-        self.queue.backlog()
+        self.queue.backlog() + self.waiting_for_worker()
+    }
+
+    /// Returns the number of forwards that wait for a worker.
+    pub(crate) fn waiting_for_worker(&self) -> u64 {
+        self.submitter.workers.waiting() as u64
+    }
+
+    /// Returns the number of workers.
+    pub(crate) fn workers(&self) -> u64 {
+        self.submitter.workers.count() as u64
+    }
+
+    /// Sets the timer of every torrent, spread over a minute: the list of forwarders has changed,
+    /// or a snapshot was loaded.
+    pub(crate) fn arm_all(&self) {
+        let now = self.submitter.state.clock.now();
+        let mut spread = 0;
+        self.submitter.state.swarms.for_each_mut(|hash, swarm| {
+            if swarm.record.is_some() {
+                spread = (spread + 1) % 60;
+                let at = swarm.due.max(now + spread);
+                self.submitter.timers.arm(hash, swarm, at);
+            }
+        });
     }
 
     /// Queues the collected submissions. Call it when the responses are sent.
@@ -154,7 +212,13 @@ impl Forwarding {
     /// it no longer lists receive nothing more; those that declined get another chance.
     pub(crate) fn reconfigure(&self, active: &ActiveConfig) -> Result<(), Error> {
         self.pool().reconfigure(pool_config(active))?;
-        self.pool().set_workers(workers(&active.config));
+        self.pool().set_workers(pool_workers(active));
+        let config = &active.config;
+        self.submitter.workers.reconfigure(
+            config.forwarder_workers,
+            config.max_forwarder_workers,
+            thresholds(config),
+        );
         for (id, forwarder) in active.listed_forwarders() {
             if forwarder.declined.swap(false, Ordering::Relaxed) {
                 self.set_forwarder_state(id, TargetState::Active);
@@ -176,24 +240,20 @@ impl Forwarding {
         first: bool,
         swarm: &mut Swarm,
     ) -> Admission {
-        if self.outage.is_down() {
-            swarm.due = request.now + RECHECK;
-            return Admission::NotNeeded;
-        }
         let (active, counters) = (request.active, request.counters);
-        let pressure = self.pool().pressure(self.queue.backlog());
+        let pressure = self.submitter.pressure(self.queue.backlog());
         if first && pressure.limits() && !self.limiter.try_acquire(Instant::now(), &active.config) {
             counters.rate_limited.add(1);
             return Admission::RateLimited;
         }
         let announce = PendingAnnounce {
-            job: ForwardJob::new(request, ForwarderId::default()),
+            hash: request.announce.info_hash,
             first,
             now: request.now,
             random: request.random,
         };
         if pressure.fill() < FULL {
-            swarm.due = request.now + RECHECK;
+            swarm.due = request.now + SELECTION_TIME;
             swarm.record_mut().begin_selection();
             return Admission::Deferred(announce);
         }
@@ -214,7 +274,6 @@ impl Forwarding {
         pending: &mut PendingSubmissions,
     ) -> Forwarded {
         match admission {
-            Admission::NotNeeded => Forwarded::NotNeeded,
             Admission::RateLimited => Forwarded::RateLimited,
             Admission::RecentlyFull(pressure) => drop_all(request, pressure),
             Admission::Deferred(announce) => {
@@ -255,24 +314,31 @@ impl Forwarding {
         }
     }
 
-    /// Forwards `completed` to every usable forwarder.
-    pub(crate) fn completed(&self, request: &AnnounceRequest<'_>) {
+    /// Forwards `completed` to every usable forwarder that responds or knows of the peer.
+    pub(crate) fn completed(&self, request: &AnnounceRequest<'_>, announced: &[ForwarderId]) {
         for (id, forwarder) in request.active.listed_forwarders() {
-            if forwarder.is_usable() {
+            if forwarder.is_usable() && (!forwarder.needs_probe() || announced.contains(&id)) {
                 self.submit_event(request, id);
             }
         }
     }
 
     /// Cancels the queued announces of a peer that has stopped.
-    pub(crate) fn cancel_announces(&self, announce: &Announce) {
+    pub(crate) fn cancel_announces(&self, request: &AnnounceRequest<'_>) {
+        let announce = request.announce;
         let swarms = &self.submitter.state.swarms;
         let forwarders = swarms.with_existing(&announce.info_hash, |swarm| {
-            let record = swarm.record.as_ref()?;
-            Some(record.schedules().map(|(forwarder, _)| forwarder).collect())
+            let peer = swarm.record.as_ref()?.peer(&announce.peer_id)?;
+            let pending = peer.pending().collect::<Vec<_>>();
+            request.may_stop(peer).then_some(pending)
         });
         let forwarders = forwarders.flatten().unwrap_or_default();
         self.submitter.cancel(announce, forwarders);
+    }
+
+    /// Announces a torrent now, because another of its peers took the place of one that left.
+    pub(crate) fn announce_now(&self, hash: &InfoHash) {
+        self.submitter.timers.wake(hash);
     }
 
     /// Forwards `stopped` to the forwarders that the peer was announced to.
@@ -283,10 +349,11 @@ impl Forwarding {
     }
 
     fn submit_event(&self, request: &AnnounceRequest<'_>, forwarder: ForwarderId) {
-        let forward = ForwardJob::new(request, forwarder);
+        let forward = ForwardJob::event(request, forwarder);
         if let Err(reason) = self.submitter.submit(forward, job::EVENTS) {
             if matches!(reason, Reason::Full | Reason::TargetFull) {
                 request.counters.dropped_full.add(1);
+                self.submitter.state.drops.log(1);
             }
             let name = &request.active.forwarders[forwarder.index()].name;
             tracing::debug!(forwarder = name, %reason, "event not forwarded");
@@ -303,9 +370,7 @@ fn drop_all(request: &AnnounceRequest<'_>, pressure: Pressure) -> Forwarded {
         Fanout::new(&request.active.config, pressure),
     );
     let dropped = usable.min(fanout.limit);
-    if fanout.throttled {
-        request.counters.throttled.add((usable - dropped) as u64);
-    }
+    request.counters.throttled.add((usable - dropped) as u64);
     request.counters.untried.add(dropped as u64);
     request.counters.dropped_full.add(dropped as u64);
     match dropped {
@@ -314,13 +379,24 @@ fn drop_all(request: &AnnounceRequest<'_>, pressure: Pressure) -> Forwarded {
     }
 }
 
-fn workers(config: &TrackerConfig) -> Workers {
+fn thresholds(config: &TrackerConfig) -> Thresholds {
     let mut thresholds = Thresholds::default();
     thresholds.scale = config.queue_scale_threshold_pct;
     thresholds.throttle = config.queue_throttle_threshold;
     thresholds.limit = config.queue_rate_limit_threshold;
-    let mut workers = Workers::new(config.forwarder_workers, config.max_forwarder_workers);
-    workers.thresholds = thresholds;
+    thresholds
+}
+
+/// The tasks of the pool: one per request that may be in flight. Requests over HTTP that wait for a
+/// worker hold a task, too, so each HTTP forwarder adds its own.
+fn pool_workers(active: &ActiveConfig) -> Workers {
+    let config = &active.config;
+    let each = config.forwarder_concurrency as usize;
+    let all = active.listed_forwarders();
+    let (udp, http): (Vec<_>, Vec<_>) = all.partition(|(_, forwarder)| forwarder.is_udp());
+    let tasks = (udp.len() * each).min(config.forwarder_in_flight) + http.len() * each;
+    let mut workers = Workers::new(tasks.max(1), tasks.max(1));
+    workers.thresholds = thresholds(config);
     workers
 }
 

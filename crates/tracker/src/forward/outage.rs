@@ -2,75 +2,126 @@
 
 use crate::forwarders::ForwarderId;
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The number of different forwarders that must fail within [`WINDOW`], without a success by any.
+/// The number of different forwarders that must be silent, without a sign of life by any.
 const MIN_FORWARDERS: usize = 5;
-/// The time for which results are remembered.
-pub(super) const WINDOW: Duration = Duration::from_secs(30);
-/// The most results remembered.
-const MAX_RESULTS: usize = 1000;
 
-/// Tells an outage of our own network from failing forwarders.
+/// The meaning of a request's result for our own network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NetworkEvidence {
+    /// Something came back: a response, a refusal, or that the host does not exist.
+    Works,
+    /// Nothing came back, or there was no way out.
+    Silence,
+    /// Nothing can be concluded.
+    Unclear,
+}
+
+/// The condition of our own network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Network {
+    Up = 0,
+    /// Several forwarders were silent and nothing refutes an outage yet. Work goes on.
+    InDoubt = 1,
+    Down = 2,
+}
+
+/// Tells an outage of our own network from silent forwarders.
 ///
-/// If every request within the window failed at network level, and they went to several forwarders,
-/// our network is the likelier cause.
+/// Public lists are full of dead trackers, so silence alone proves little. A sign of life from
+/// anywhere proves that the network works, and refutes every silence that began before it. When
+/// enough forwarders are silent without one, the prober asks others before it declares an outage.
 pub(crate) struct OutageDetector {
-    recent: Mutex<VecDeque<RequestResult>>,
-    down: AtomicBool,
+    evidence: Mutex<Evidence>,
+    network: AtomicU8,
     changed: Notify,
 }
 
-struct RequestResult {
-    at: Instant,
-    forwarder: ForwarderId,
-    failed: bool,
+#[derive(Default)]
+struct Evidence {
+    /// The time of the last sign of life.
+    alive: Option<Instant>,
+    /// Silent forwarders, with the time at which the request began.
+    silent: BTreeMap<ForwarderId, Instant>,
 }
 
 impl OutageDetector {
     pub(super) fn new() -> OutageDetector {
         OutageDetector {
-            recent: Mutex::default(),
-            down: AtomicBool::new(false),
+            evidence: Mutex::default(),
+            network: AtomicU8::new(Network::Up as u8),
             changed: Notify::new(),
         }
     }
 
     /// Whether our own network is down.
     pub(crate) fn is_down(&self) -> bool {
-        self.down.load(Ordering::Relaxed)
+        self.network() == Network::Down
     }
 
-    /// Records the result of a request. Returns whether it failed because our own network is down.
-    pub(super) fn record(&self, forwarder: ForwarderId, failed: bool) -> bool {
-        let at = Instant::now();
-        let mut recent = self.recent.lock();
-        recent.push_back(RequestResult {
-            at,
-            forwarder,
-            failed,
-        });
-        while recent.front().is_some_and(|first| at - first.at > WINDOW)
-            || recent.len() > MAX_RESULTS
-        {
-            recent.pop_front();
+    pub(super) fn network(&self) -> Network {
+        match self.network.load(Ordering::Relaxed) {
+            0 => Network::Up,
+            1 => Network::InDoubt,
+            _ => Network::Down,
         }
-        if !failed {
-            return false;
+    }
+
+    /// Records the result of a request that began at `began`. Returns whether our own network is
+    /// down, so that the result says nothing about the forwarder.
+    pub(super) fn record(
+        &self,
+        forwarder: ForwarderId,
+        began: Instant,
+        result: NetworkEvidence,
+    ) -> bool {
+        match result {
+            NetworkEvidence::Works => {
+                self.refute();
+                false
+            }
+            NetworkEvidence::Unclear => self.is_down(),
+            NetworkEvidence::Silence => {
+                let mut evidence = self.evidence.lock();
+                if evidence.alive.is_some_and(|alive| alive >= began) {
+                    return self.is_down();
+                }
+                evidence.silent.insert(forwarder, began);
+                if evidence.silent.len() >= MIN_FORWARDERS && self.network() == Network::Up {
+                    self.network
+                        .store(Network::InDoubt as u8, Ordering::Relaxed);
+                    self.changed.notify_one();
+                }
+                self.is_down()
+            }
         }
-        let all_failed = recent.iter().all(|result| result.failed);
-        let forwarders: BTreeSet<_> = recent.iter().map(|result| result.forwarder).collect();
-        if all_failed
-            && forwarders.len() >= MIN_FORWARDERS
-            && !self.down.swap(true, Ordering::Relaxed)
-        {
+    }
+
+    /// Notes a sign of life: the network works.
+    pub(super) fn refute(&self) {
+        let mut evidence = self.evidence.lock();
+        evidence.alive = Some(Instant::now());
+        evidence.silent.clear();
+        if self.network() != Network::Up {
+            self.network.store(Network::Up as u8, Ordering::Relaxed);
             self.changed.notify_one();
         }
-        self.is_down()
+    }
+
+    /// Declares an outage if nothing has refuted it, and returns the forwarders that were blamed
+    /// for it.
+    pub(super) fn declare(&self) -> Option<Vec<ForwarderId>> {
+        let evidence = self.evidence.lock();
+        if self.network() != Network::InDoubt {
+            return None;
+        }
+        self.network.store(Network::Down as u8, Ordering::Relaxed);
+        Some(evidence.silent.keys().copied().collect())
     }
 
     /// Wakes the prober, because the state of a forwarder or the list of forwarders changed.
@@ -78,20 +129,50 @@ impl OutageDetector {
         self.changed.notify_one();
     }
 
-    /// Waits until an outage begins or [`notify`](Self::notify) is called.
+    /// Waits until the network's condition changes or [`notify`](Self::notify) is called.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
+}
 
-    /// Forgets the recent results and returns their forwarders.
-    pub(super) fn take_recent(&self) -> BTreeSet<ForwarderId> {
-        let mut recent = self.recent.lock();
-        recent.drain(..).map(|result| result.forwarder).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn silent(detector: &OutageDetector, forwarders: std::ops::Range<u16>, began: Instant) {
+        for forwarder in forwarders {
+            detector.record(ForwarderId(forwarder), began, NetworkEvidence::Silence);
+        }
     }
 
-    /// Ends the outage.
-    pub(super) fn end(&self) {
-        self.take_recent();
-        self.down.store(false, Ordering::Relaxed);
+    #[tokio::test(start_paused = true)]
+    async fn a_sign_of_life_refutes_every_silence_that_began_before_it() {
+        let (detector, began) = (OutageDetector::new(), Instant::now());
+        silent(&detector, 0..4, began);
+        assert_eq!(detector.network(), Network::Up, "too few");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        detector.record(ForwarderId(9), began, NetworkEvidence::Works);
+        tokio::time::advance(Duration::from_secs(29)).await;
+        silent(&detector, 0..8, began);
+        assert_eq!(detector.network(), Network::Up);
+        // Requests that began since.
+        silent(&detector, 0..5, Instant::now());
+        assert_eq!(detector.network(), Network::InDoubt);
+        assert!(!detector.is_down(), "work goes on while in doubt");
+        detector.record(ForwarderId(9), began, NetworkEvidence::Works);
+        assert_eq!(detector.declare(), None, "refuted in time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_that_nothing_refutes_is_declared() {
+        let (detector, began) = (OutageDetector::new(), Instant::now());
+        silent(&detector, 0..5, began);
+        let blamed = detector.declare().unwrap();
+        assert_eq!(blamed.len(), 5);
+        assert!(detector.is_down());
+        assert!(detector.record(ForwarderId(7), began, NetworkEvidence::Silence));
+        detector.refute();
+        assert_eq!(detector.network(), Network::Up);
     }
 }

@@ -1,6 +1,7 @@
 //! The outcome of a forward: what a response or an error means for the job, for the forwarder and
 //! for the time of the next announce. No other module decides this.
 
+use super::outage::NetworkEvidence;
 use crate::client::ClientError;
 use headworks_tracker_wire::RetryIn;
 use headworks_tracker_wire::response::AnnounceResponse;
@@ -19,8 +20,6 @@ const INTERVALS: (u64, u64) = (60, 24 * 3600);
 pub(super) struct Outcome {
     pub(super) job: JobOutcome,
     pub(super) forwarder: ForwarderHealth,
-    /// Whether the network failed, on either side.
-    pub(super) network_failure: bool,
 }
 
 /// The outcome for the job.
@@ -43,6 +42,8 @@ pub(super) enum ForwarderHealth {
     Healthy,
     /// The request failed. Many failures in a row suspend the forwarder.
     Fault,
+    /// Nothing came back. A few silences in a row suspend the forwarder.
+    Silent,
     /// The forwarder is overloaded and is suspended.
     Overloaded,
     /// The forwarder does not exist or rejects us. It is disabled and probed from time to time.
@@ -58,7 +59,7 @@ impl Outcome {
         suspend: Duration,
         usual: Duration,
     ) -> Outcome {
-        use ForwarderHealth::{Declined, Fault, Healthy, Overloaded, Unavailable};
+        use ForwarderHealth::{Declined, Fault, Healthy, Overloaded, Silent, Unavailable};
         let (job, forwarder) = match result {
             Ok(AnnounceResponse::Peers(peers)) => {
                 let asked = peers.interval.map_or(usual.as_secs(), u64::from);
@@ -77,9 +78,10 @@ impl Outcome {
             },
             Ok(_) => (JobOutcome::Failed(AFTER_ERROR), Fault),
             Err(error) => match error {
-                ClientError::Timeout
-                | ClientError::Transient(_)
-                | ClientError::Status(500..=599) => (JobOutcome::Retry, Fault),
+                ClientError::Timeout | ClientError::Lookup(_) => (JobOutcome::Retry, Silent),
+                ClientError::Transient(_) | ClientError::Status(500..=599) => {
+                    (JobOutcome::Retry, Fault)
+                }
                 ClientError::Status(429) => (JobOutcome::RetryAfter(suspend), Overloaded),
                 ClientError::NoSuchHost
                 | ClientError::Refused
@@ -90,22 +92,22 @@ impl Outcome {
                 ClientError::Status(_)
                 | ClientError::TooLarge
                 | ClientError::Malformed(_)
-                | ClientError::Redirects => (JobOutcome::Failed(AFTER_ERROR), Fault),
+                | ClientError::Redirects
+                | ClientError::UnsafeRedirect(_) => (JobOutcome::Failed(AFTER_ERROR), Fault),
             },
         };
-        let network_failure = matches!(
-            result,
-            Err(ClientError::Timeout
-                | ClientError::Transient(_)
-                | ClientError::NoSuchHost
-                | ClientError::Refused
-                | ClientError::Unreachable)
-        );
-        Outcome {
-            job,
-            forwarder,
-            network_failure,
+        Outcome { job, forwarder }
+    }
+}
+
+/// Returns the meaning of a request's result for our own network.
+pub(super) fn network_evidence<T>(result: &Result<T, ClientError>) -> NetworkEvidence {
+    match result {
+        Err(ClientError::Timeout | ClientError::Lookup(_) | ClientError::Unreachable) => {
+            NetworkEvidence::Silence
         }
+        Err(ClientError::Transient(_)) => NetworkEvidence::Unclear,
+        _ => NetworkEvidence::Works,
     }
 }
 
@@ -116,7 +118,7 @@ mod tests {
 
     #[test]
     fn every_result_has_its_outcome() {
-        use ForwarderHealth::{Declined, Fault, Healthy, Overloaded, Unavailable};
+        use ForwarderHealth::{Declined, Fault, Healthy, Overloaded, Silent, Unavailable};
         use JobOutcome::{Done, Failed, Retry, RetryAfter};
         let secs = Duration::from_secs;
         let text = |text: &str| Ok(response::parse(text.as_bytes()).unwrap());
@@ -136,7 +138,8 @@ mod tests {
             (failure("8:retry in1:0"), RetryAfter(secs(60)), Healthy),
             (failure("8:retry ini10e"), Done(secs(600)), Healthy),
             (failure("8:retry in5:never"), Failed(secs(1800)), Declined),
-            (Err(ClientError::Timeout), Retry, Fault),
+            (Err(ClientError::Timeout), Retry, Silent),
+            (Err(ClientError::Lookup("x".into())), Retry, Silent),
             (Err(ClientError::Status(503)), Retry, Fault),
             (Err(ClientError::Transient("reset".into())), Retry, Fault),
             (
@@ -158,6 +161,29 @@ mod tests {
         ] {
             let got = Outcome::of(&result, secs(300), secs(1800));
             assert_eq!((got.job, got.forwarder), (job, forwarder), "{result:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_proves_that_the_network_works() {
+        for (error, expected) in [
+            (ClientError::Refused, NetworkEvidence::Works),
+            (ClientError::NoSuchHost, NetworkEvidence::Works),
+            (ClientError::Status(503), NetworkEvidence::Works),
+            (
+                ClientError::Malformed("html".into()),
+                NetworkEvidence::Works,
+            ),
+            (ClientError::Timeout, NetworkEvidence::Silence),
+            (ClientError::Unreachable, NetworkEvidence::Silence),
+            (ClientError::Lookup("x".into()), NetworkEvidence::Silence),
+            (ClientError::Transient("x".into()), NetworkEvidence::Unclear),
+        ] {
+            assert_eq!(
+                network_evidence::<()>(&Err(error.clone())),
+                expected,
+                "{error}"
+            );
         }
     }
 }

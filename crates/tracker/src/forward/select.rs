@@ -1,26 +1,22 @@
-//! The selection of forwarders for an announce.
+//! The selection of forwarders for the announced peers of a torrent.
 
+use super::job::ForwardJob;
 use crate::active_config::ActiveConfig;
 use crate::clock::Seconds;
 use crate::config::{Selection, TrackerConfig};
 use crate::forwarders::ForwarderId;
-use crate::swarms::{ForwarderSchedule, Swarm};
+use crate::swarms::Swarm;
 use headworks_core::Pressure;
 
-/// The time after which forwarders are selected again if some were unavailable.
-pub(super) const RECHECK: Seconds = 30;
+/// The time until which a torrent is not selected for again if nothing else is known.
+const LATEST: Seconds = 3600;
 /// With `yield`, one selected forwarder in this many is a random one (ε-greedy), so that the score
 /// of the others stays up to date.
 const EXPLORE: usize = 8;
 
-/// A selected forwarder with its schedule before the selection.
-pub(super) type Selected = (ForwarderId, ForwarderSchedule);
-
 /// The number of forwarders that an announce may go to.
 pub(super) struct Fanout {
     pub(super) limit: usize,
-    /// Whether the limit is lower because the queue is filling up.
-    pub(super) throttled: bool,
 }
 
 impl Fanout {
@@ -31,47 +27,65 @@ impl Fanout {
             true => limit.min(config.queue_throttle_top_n),
             false => limit,
         };
-        Fanout { limit, throttled }
+        Fanout { limit }
     }
 }
 
-/// Selects at most `limit` forwarders that are due and notes a forward to each in the swarm's
-/// record. Returns them in the order in which they are asked, and the number of due ones left out.
+/// The result of a selection.
+#[derive(Default)]
+pub(super) struct Selected {
+    /// The forwards, in the order in which they are sent.
+    pub(super) jobs: Vec<ForwardJob>,
+    /// The number of due forwarders beyond the limit.
+    pub(super) left_out: usize,
+    /// Whether a due forwarder is unavailable, or is being probed with another torrent.
+    pub(super) awaits: bool,
+}
+
+/// Selects due forwarders, at most `limit` per announced peer, and notes a forward to each in the
+/// swarm's record. A forwarder that is not known to respond is asked for one torrent at a time, and
+/// not at all while our own network is `down`.
 pub(super) fn select(
     now: Seconds,
     random: u32,
     active: &ActiveConfig,
     swarm: &mut Swarm,
     limit: usize,
-) -> (Vec<Selected>, usize) {
+    down: bool,
+) -> Selected {
     let record = swarm.record_mut();
-    record.reserve(active.forwarders.len());
-    let (mut due, mut all_usable, mut next) = (Vec::new(), true, Seconds::MAX);
-    for (id, forwarder) in active.listed_forwarders() {
-        let schedule = record.schedule(id);
-        if !forwarder.is_usable() {
-            all_usable = false;
-        } else if schedule.due <= now {
-            due.push(id);
-        } else {
-            next = next.min(schedule.due);
+    let (mut selected, mut next) = (Selected::default(), now.saturating_add(LATEST));
+    for peer in 0..record.peers().len() {
+        let mut due = Vec::new();
+        for (id, forwarder) in active.listed_forwarders() {
+            let schedule = record.peers()[peer].schedule(id);
+            if schedule.due > now {
+                next = next.min(schedule.due);
+            } else if !forwarder.is_usable()
+                || forwarder.needs_probe() && (down || forwarder.is_probed())
+            {
+                selected.awaits = true;
+            } else {
+                due.push(id);
+            }
+        }
+        selected.left_out += due.len().saturating_sub(limit);
+        order(&mut due, limit, active, random.wrapping_add(peer as u32));
+        for id in due {
+            let forwarder = &active.forwarders[id.index()];
+            let probe = forwarder.needs_probe();
+            if probe && !forwarder.try_begin_probe() {
+                selected.awaits = true;
+                continue;
+            }
+            let job = ForwardJob::announce(&record.peers()[peer], id);
+            let lost = record.begin_forward(now, peer, id, active.forwarders.len());
+            next = next.min(lost);
+            selected.jobs.push(ForwardJob { probe, ..job });
         }
     }
-    let left_out = due.len().saturating_sub(limit);
-    order(&mut due, limit, active, random);
-    let begin = |id: ForwarderId| {
-        let previous = record.schedule(id);
-        next = next.min(record.begin_forward(now, id));
-        (id, previous)
-    };
-    let selected = due.into_iter().map(begin).collect();
-    swarm.due = match (left_out, all_usable) {
-        (0, true) => next,
-        // A suspended or disabled forwarder may be back by then.
-        (0, false) => now + RECHECK,
-        _ => now,
-    };
-    (selected, left_out)
+    swarm.due = if selected.left_out > 0 { now } else { next };
+    selected
 }
 
 /// Puts `limit` of the due forwarders in the order in which they are asked and drops the rest.

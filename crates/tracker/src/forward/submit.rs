@@ -3,19 +3,24 @@
 //! An announce may go to a hundred forwarders, but its response depends on one of them at most. The
 //! announce threads therefore only collect [`PendingSubmissions`]. Once their responses are sent,
 //! they move them into the [`SubmitQueue`], and a low-priority task submits the forwards: an
-//! announce thread takes the pool's lock only if it has to.
+//! announce thread takes the pool's lock only if it has to. The same task submits the forwards of
+//! torrents that are due by the [timers](super::timers).
 
 use super::job::{ANNOUNCES, FIRST_ANNOUNCES, ForwardJob};
+use super::outage::OutageDetector;
 use super::select::{self, Fanout, Selected};
+use super::timers::DueTimers;
+use super::workers::HttpWorkers;
 use crate::active_config::ActiveConfig;
 use crate::clock::Seconds;
+use crate::config::AnnouncePeers;
 use crate::counters::Counters;
 use crate::forwarders::ForwarderId;
 use crate::state::TrackerState;
 use crate::swarms::Swarm;
 use headworks_core::{Class, Job, Key, KeySeed, Pressure, Reason};
 use headworks_pool::Pool;
-use headworks_tracker_wire::{Announce, Event};
+use headworks_tracker_wire::{Announce, Event, InfoHash};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -32,28 +37,36 @@ const QUEUE_SIZE: usize = 256;
 const LIFETIME: Duration = Duration::from_secs(30 * 60);
 /// The time for which a torrent that found the pool full is not forwarded.
 const BACK_OFF: Seconds = 10;
+/// The time after which the forwarders beyond the limit of an announce are asked, unless a client
+/// announces before.
+const LEFT_OUT_PAUSE: Seconds = 60;
+/// The time for which a change is awaited before torrents are looked at: several forwarders are
+/// often back at once.
+const COALESCE: Duration = Duration::from_millis(10);
+/// The longest sleep of the timers.
+const MAX_SLEEP: Duration = Duration::from_secs(3600);
 
-/// An announce to be forwarded.
+/// A torrent whose forwarders are to be selected.
+#[derive(Clone, Copy)]
 pub(crate) struct PendingAnnounce {
-    /// The job for each selected forwarder, except for the forwarder.
-    pub(super) job: ForwardJob,
-    /// Whether its torrent was never forwarded before.
+    pub(super) hash: InfoHash,
+    /// Whether the torrent was never forwarded before.
     pub(super) first: bool,
     pub(super) now: Seconds,
     pub(super) random: u32,
 }
 
-/// An announce with the selected forwarders that it has not been submitted for.
+/// An announce with the forwards that have not been submitted.
 pub(crate) struct SelectedForwards {
     pub(super) announce: PendingAnnounce,
-    remaining: vec::IntoIter<Selected>,
+    remaining: vec::IntoIter<ForwardJob>,
 }
 
 impl SelectedForwards {
-    pub(super) fn new(announce: PendingAnnounce, selected: Vec<Selected>) -> SelectedForwards {
+    pub(super) fn new(announce: PendingAnnounce, jobs: Vec<ForwardJob>) -> SelectedForwards {
         SelectedForwards {
             announce,
-            remaining: selected.into_iter(),
+            remaining: jobs.into_iter(),
         }
     }
 
@@ -71,7 +84,7 @@ pub(super) struct Submitted {
 
 /// Work for the submit task.
 pub(super) enum Submission {
-    /// Selects forwarders for an announce and submits the forwards.
+    /// Selects forwarders for a torrent and submits the forwards.
     Select(PendingAnnounce),
     /// Submits forwards to forwarders that are already selected.
     Submit(SelectedForwards),
@@ -80,7 +93,7 @@ pub(super) enum Submission {
 }
 
 impl Submission {
-    /// Returns the largest number of forwards that this can become.
+    /// Returns the largest number of forwards that this can become for one peer.
     fn max_forwards(&self, state: &TrackerState) -> u64 {
         let count = match self {
             Submission::Select(_) => {
@@ -120,7 +133,18 @@ impl SubmitQueue {
         let remaining = backlog.clone();
         let counters = submitter.state.new_counters();
         tokio::spawn(async move {
-            while let Some((submission, forwards)) = receiver.recv().await {
+            loop {
+                let received = tokio::select! {
+                    biased;
+                    received = receiver.recv() => received,
+                    () = submitter.next_due() => {
+                        submitter.submit_due(&counters).await;
+                        continue;
+                    }
+                };
+                let Some((submission, forwards)) = received else {
+                    return;
+                };
                 submitter.run(submission, &counters);
                 remaining.fetch_sub(forwards, Ordering::Release);
             }
@@ -170,13 +194,16 @@ pub(super) struct Submitter {
     pub(super) pool: Pool<ForwardJob>,
     pub(super) state: Arc<TrackerState>,
     pub(super) seed: KeySeed,
+    pub(super) timers: Arc<DueTimers>,
+    pub(super) outage: Arc<OutageDetector>,
+    pub(super) workers: Arc<HttpWorkers>,
 }
 
 impl Submitter {
     fn run(&self, submission: Submission, counters: &Counters) {
         match submission {
             Submission::Select(announce) => {
-                self.select_and_submit(announce, self.pool.pressure(0), counters);
+                self.select_and_submit(announce, self.pressure(0), counters);
             }
             Submission::Submit(mut forwards) => {
                 self.submit_until(&mut forwards, usize::MAX, counters);
@@ -185,8 +212,14 @@ impl Submitter {
         }
     }
 
-    /// Selects forwarders for an announce; fewer if the pool is filling up. The caller holds the
-    /// lock of the swarm's shard.
+    /// Returns the fill of the queue once `more` forwards are submitted. Forwards that wait for a
+    /// worker count as queued.
+    pub(super) fn pressure(&self, more: u64) -> Pressure {
+        self.pool.pressure(more + self.workers.waiting() as u64)
+    }
+
+    /// Selects forwarders for a torrent; fewer if the pool is filling up. The caller holds the lock
+    /// of the swarm's shard.
     pub(super) fn select(
         &self,
         announce: &PendingAnnounce,
@@ -194,17 +227,25 @@ impl Submitter {
         swarm: &mut Swarm,
         pressure: Pressure,
         counters: &Counters,
-    ) -> Vec<Selected> {
-        let fanout = Fanout::new(&active.config, pressure);
-        let (now, random) = (announce.now, announce.random);
-        let (selected, left_out) = select::select(now, random, active, swarm, fanout.limit);
-        if fanout.throttled {
-            counters.throttled.add(left_out as u64);
+    ) -> Vec<ForwardJob> {
+        let limit = Fanout::new(&active.config, pressure).limit;
+        let (now, random, down) = (announce.now, announce.random, self.outage.is_down());
+        let Selected {
+            jobs,
+            left_out,
+            awaits,
+        } = select::select(now, random, active, swarm, limit, down);
+        counters.throttled.add(left_out as u64);
+        if awaits {
+            self.timers.wait_for_forwarder(&announce.hash);
         }
-        selected
+        let pause = if left_out > 0 { LEFT_OUT_PAUSE } else { 0 };
+        let at = swarm.due.max(now.saturating_add(pause));
+        self.timers.arm(&announce.hash, swarm, at);
+        jobs
     }
 
-    /// Makes the selection that was announced in the swarm's record, unless the peer has left.
+    /// Makes the selection that was announced in the swarm's record.
     fn select_and_submit(
         &self,
         announce: PendingAnnounce,
@@ -212,18 +253,86 @@ impl Submitter {
         counters: &Counters,
     ) {
         let active = self.state.active();
-        let job = &announce.job;
         let select = |swarm: &mut Swarm| {
             if let Some(record) = &mut swarm.record {
                 record.end_selection();
             }
-            let present = swarm.contains(&job.address);
-            present.then(|| self.select(&announce, &active, swarm, pressure, counters))
+            self.select(&announce, &active, swarm, pressure, counters)
         };
-        let hash = &job.announce.info_hash;
-        let selected = self.state.swarms.with_existing(hash, select);
-        if let Some(selected) = selected.flatten() {
-            let mut forwards = SelectedForwards::new(announce, selected);
+        let jobs = self.state.swarms.with_existing(&announce.hash, select);
+        if let Some(jobs) = jobs {
+            let mut forwards = SelectedForwards::new(announce, jobs);
+            self.submit_until(&mut forwards, usize::MAX, counters);
+        }
+    }
+
+    /// Waits until a torrent is due.
+    async fn next_due(&self) {
+        let now = self.state.clock.now();
+        let wait = self.timers.next().map_or(MAX_SLEEP, |at| {
+            Duration::from_secs(at.saturating_sub(now).into()).min(MAX_SLEEP)
+        });
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = self.timers.changed() => tokio::time::sleep(COALESCE).await,
+        }
+    }
+
+    /// Announces every torrent that is due, as long as a local peer is there.
+    async fn submit_due(&self, counters: &Counters) {
+        let now = self.state.clock.now();
+        let (due, woken) = self.timers.take(now);
+        let due = due.into_iter().map(|(at, hash)| (Some(at), hash));
+        let woken = woken.into_iter().map(|hash| (None, hash));
+        for (at, hash) in due.chain(woken) {
+            self.submit_torrent(now, at, &hash, counters);
+            // Thousands may be due at once, and other submissions wait.
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    /// Announces a torrent. `at` is the time of its timer, if that is the cause.
+    fn submit_torrent(
+        &self,
+        now: Seconds,
+        at: Option<Seconds>,
+        hash: &InfoHash,
+        counters: &Counters,
+    ) {
+        let active = self.state.active();
+        let pressure = self.pressure(0);
+        let forwards = self.state.swarms.with_existing(hash, |swarm| {
+            if let Some(at) = at {
+                if swarm.timer != at {
+                    return None;
+                }
+                swarm.timer = 0;
+            }
+            if !active.may_forward(hash) || swarm.local_peers() == 0 {
+                return None;
+            }
+            if at.is_some() && swarm.due > now {
+                self.timers.arm(hash, swarm, swarm.due);
+                return None;
+            }
+            let record = swarm
+                .record
+                .as_ref()
+                .filter(|record| !record.peers().is_empty())?;
+            let announce = PendingAnnounce {
+                hash: *hash,
+                first: !record.was_forwarded(),
+                now,
+                random: getrandom::u32().unwrap_or_default(),
+            };
+            if pressure.fill() >= 100 {
+                self.timers.arm(hash, swarm, now.saturating_add(BACK_OFF));
+                return None;
+            }
+            let jobs = self.select(&announce, &active, swarm, pressure, counters);
+            Some(SelectedForwards::new(announce, jobs))
+        });
+        if let Some(mut forwards) = forwards.flatten() {
             self.submit_until(&mut forwards, usize::MAX, counters);
         }
     }
@@ -242,14 +351,16 @@ impl Submitter {
         let mut submitted = Submitted::default();
         let mut refused = Vec::new();
         while submitted.queued < enough
-            && let Some((forwarder, previous)) = forwards.remaining.next()
+            && let Some(job) = forwards.remaining.next()
         {
-            let job = ForwardJob {
-                forwarder,
-                previous,
-                ..forwards.announce.job
+            let result = match self.is_full_with_workers() {
+                true => {
+                    counters.untried.add(1);
+                    Err(Reason::Full)
+                }
+                false => self.submit(job, class),
             };
-            match self.submit(job, class) {
+            match result {
                 Ok(()) => submitted.queued += 1,
                 // The forwards of an announce share a class and a flow: if the queue is full for
                 // one, it is full for the others.
@@ -257,38 +368,51 @@ impl Submitter {
                     let untried = forwards.remaining.len() as u64;
                     counters.untried.add(untried);
                     submitted.full += 1 + untried;
-                    refused.push((forwarder, previous));
+                    refused.push(job);
                     refused.extend(forwards.remaining.by_ref());
                 }
                 Err(reason) => {
                     submitted.full += u64::from(reason == Reason::TargetFull);
-                    refused.push((forwarder, previous));
+                    refused.push(job);
                 }
             }
         }
         if !refused.is_empty() {
-            self.revert(&forwards.announce, refused, submitted);
+            self.revert(&forwards.announce, &refused, submitted);
         }
         if submitted.full > 0 {
             counters.dropped_full.add(submitted.full);
-            tracing::debug!(dropped = submitted.full, "the forward queue is full");
+            self.state.drops.log(submitted.full);
         }
         submitted
     }
 
+    /// Whether only the forwards that wait for a worker make the queue full. The pool does not know
+    /// of them; if it is full by itself, it decides whose forwards to drop.
+    fn is_full_with_workers(&self) -> bool {
+        self.pressure(0).fill() >= 100 && self.pool.pressure(0).fill() < 100
+    }
+
     /// Takes forwards that the pool refused out of the swarm's record.
-    fn revert(&self, announce: &PendingAnnounce, refused: Vec<Selected>, submitted: Submitted) {
+    fn revert(&self, announce: &PendingAnnounce, refused: &[ForwardJob], submitted: Submitted) {
         // A torrent that no forwarder was asked for is tried with every announce, because its
         // clients have no peers yet.
         let back_off = submitted.full > 0 && !(announce.first && submitted.queued == 0);
         let pause = if back_off { BACK_OFF } else { 0 };
-        let hash = &announce.job.announce.info_hash;
-        self.state.swarms.with_or_insert(hash, |swarm| {
-            let record = swarm.record_mut();
-            for (forwarder, previous) in refused {
-                record.cancel_forward(forwarder, previous);
+        let active = self.state.active();
+        self.state.swarms.with_existing(&announce.hash, |swarm| {
+            let Some(record) = &mut swarm.record else {
+                return;
+            };
+            for job in refused {
+                record.cancel_forward(&job.announce.peer_id, job.forwarder, job.previous);
+                if job.probe {
+                    active.forwarders[job.forwarder.index()].end_probe();
+                }
             }
             swarm.due = announce.now + pause;
+            let at = announce.now.saturating_add(BACK_OFF);
+            self.timers.arm(&announce.hash, swarm, at);
         });
     }
 
@@ -301,7 +425,8 @@ impl Submitter {
             .targets(forward.forwarder.target())
             .key(key)
             .expire_in(LIFETIME);
-        if forward.is_announce() {
+        if forward.is_announce() && self.state.active().config.announce_peers == AnnouncePeers::One
+        {
             // Of the announces of a torrent that are delayed for one forwarder, one is enough for
             // all peers. Events are never merged.
             let name = (forward.announce.info_hash, forward.forwarder);

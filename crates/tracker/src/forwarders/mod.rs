@@ -1,5 +1,6 @@
 //! Forwarders: the other trackers that announces are forwarded to.
 
+mod latency;
 mod list;
 mod score;
 mod state;

@@ -1,14 +1,19 @@
 //! The runtime state of a forwarder: its address, its status and its counters.
 
+use super::latency::Latency;
 use super::list::Forwarder;
 use super::score::Score;
 use crate::counters::Count;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use headworks_core::{Disabled, TargetId, TargetState, Time};
-use http::Uri;
+use headworks_tracker_wire::percent_decode;
+use http::{HeaderValue, Uri};
 use parking_lot::Mutex;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The id of a forwarder. It stays the same until the process ends, even if a reload removes the
 /// forwarder from the list and a later one adds it again.
@@ -39,6 +44,8 @@ pub(crate) struct ForwarderState {
     pub(crate) uri: Uri,
     pub(crate) ip: Option<IpAddr>,
     pub(crate) host: Option<String>,
+    /// The `Authorization` header, from the user and password in the URI.
+    pub(crate) authorization: Option<HeaderValue>,
     status: AtomicU8,
     /// The end of a suspension, in the pool's time.
     pub(crate) suspended_until: Mutex<Option<Time>>,
@@ -50,6 +57,50 @@ pub(crate) struct ForwarderState {
     pub(crate) tracker_id: Mutex<Option<Vec<u8>>>,
     pub(crate) counters: ForwarderCounters,
     pub(crate) score: Score,
+    pub(crate) latency: Latency,
+    responsiveness: Mutex<Responsiveness>,
+    /// Whether the forwarder has responded since the start or since it was last suspended for
+    /// silence.
+    responds: AtomicBool,
+    /// Whether a forward is on its way to find out.
+    probed: AtomicBool,
+    /// The address of a UDP forwarder that responded last.
+    pub(crate) responding_address: Mutex<Option<SocketAddr>>,
+}
+
+/// Returns a URI without the user and password before its host.
+fn without_user(uri: &Uri) -> Option<Uri> {
+    let mut parts = uri.clone().into_parts();
+    let authority = parts.authority?;
+    let host_and_port = authority.as_str().rsplit('@').next()?;
+    parts.authority = Some(host_and_port.parse().ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+/// Returns the header for the user and password in a URI.
+fn authorization(uri: &Uri) -> Option<HeaderValue> {
+    let (user, _) = uri.authority()?.as_str().rsplit_once('@')?;
+    let mut plain = vec![0; user.len()];
+    // A plus sign stands for itself before the host, unlike in a query.
+    let user = user.replace('+', "%2B");
+    let length = percent_decode(user.as_bytes(), &mut plain)?;
+    let encoded = BASE64_STANDARD.encode(&plain[..length]);
+    let mut header = HeaderValue::try_from(format!("Basic {encoded}")).ok()?;
+    header.set_sensitive(true);
+    Some(header)
+}
+
+/// The longest suspension of a silent forwarder.
+const MAX_SUSPENSION: Duration = Duration::from_secs(3600);
+
+/// The recent responses and silences of a forwarder.
+#[derive(Debug, Default)]
+struct Responsiveness {
+    last_response: Option<Instant>,
+    /// Requests without a response since the last one with a response.
+    silences: u32,
+    /// Suspensions for silence since the last response.
+    suspensions: u32,
 }
 
 /// Counters of one forwarder.
@@ -108,7 +159,8 @@ impl ForwarderState {
         forwarder.check().ok()?;
         Some(ForwarderState {
             name: name.to_owned(),
-            uri: forwarder.parsed()?,
+            uri: without_user(&forwarder.parsed()?)?,
+            authorization: authorization(&forwarder.parsed()?),
             ip: forwarder.ip,
             host: forwarder.host.clone(),
             status: AtomicU8::new(0),
@@ -118,12 +170,21 @@ impl ForwarderState {
             tracker_id: Mutex::default(),
             counters: ForwarderCounters::default(),
             score: Score::default(),
+            latency: Latency::default(),
+            responsiveness: Mutex::default(),
+            responds: AtomicBool::default(),
+            probed: AtomicBool::default(),
+            responding_address: Mutex::default(),
         })
     }
 
     /// Whether this is the state of a forwarder that is listed under that name.
     pub(crate) fn matches(&self, forwarder: &Forwarder, name: &str) -> bool {
-        let same_uri = forwarder.parsed().is_some_and(|uri| uri == self.uri);
+        let uri = forwarder.parsed();
+        let same_uri = (uri.as_ref()).is_some_and(|uri| {
+            without_user(uri).as_ref() == Some(&self.uri)
+                && authorization(uri) == self.authorization
+        });
         same_uri && self.name == name && self.ip == forwarder.ip && self.host == forwarder.host
     }
 
@@ -138,6 +199,63 @@ impl ForwarderState {
     /// Whether announces may be forwarded to it now.
     pub(crate) fn is_usable(&self) -> bool {
         matches!(self.status(), Status::Active | Status::Probation)
+    }
+
+    /// Whether the forwarder is not known to respond. It is then asked for one torrent at a time.
+    pub(crate) fn needs_probe(&self) -> bool {
+        !self.responds.load(Ordering::Relaxed) || self.status() == Status::Probation
+    }
+
+    /// Whether a forward is on its way to find out.
+    pub(crate) fn is_probed(&self) -> bool {
+        self.probed.load(Ordering::Relaxed)
+    }
+
+    /// Begins a probe. Returns `false` if there is one already.
+    pub(crate) fn try_begin_probe(&self) -> bool {
+        !self.probed.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) fn end_probe(&self) {
+        self.probed.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns the time of the last response.
+    pub(crate) fn last_response(&self) -> Option<Instant> {
+        self.responsiveness.lock().last_response
+    }
+
+    /// Records a response. Returns whether the forwarder was not known to respond.
+    pub(crate) fn record_response(&self) -> bool {
+        *self.responsiveness.lock() = Responsiveness {
+            last_response: Some(Instant::now()),
+            ..Responsiveness::default()
+        };
+        !self.responds.swap(true, Ordering::Relaxed)
+    }
+
+    /// Records a request without a response. Returns the time for which the forwarder is to be
+    /// suspended, which doubles each time: at once if it is not known to respond, or else after
+    /// `threshold` silences in a row.
+    pub(crate) fn record_silence(&self, threshold: u32, suspend: Duration) -> Option<Duration> {
+        let probed = self.needs_probe();
+        let mut state = self.responsiveness.lock();
+        state.silences += 1;
+        if !probed && state.silences < threshold {
+            return None;
+        }
+        let pause = suspend.saturating_mul(1 << state.suspensions.min(16));
+        state.suspensions += 1;
+        self.responds.store(false, Ordering::Relaxed);
+        Some(pause.min(MAX_SUSPENSION.max(suspend)))
+    }
+
+    /// Takes back what silences did to the forwarder, because our own network was down.
+    pub(crate) fn forgive(&self) {
+        let mut state = self.responsiveness.lock();
+        (state.silences, state.suspensions) = (0, 0);
+        let responded = state.last_response.is_some();
+        self.responds.store(responded, Ordering::Relaxed);
     }
 
     /// Mirrors the state that the pool gave its target, so that reading it needs no pool lock.
@@ -157,5 +275,53 @@ impl ForwarderState {
 
     pub(crate) fn is_udp(&self) -> bool {
         self.uri.scheme_str() == Some("udp")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_forwarder_is_suspended_with_growing_pauses() {
+        let forwarder = ForwarderState::new(&Forwarder::at("udp://a.example:1"), "a").unwrap();
+        let minutes = |minutes: u64| Some(Duration::from_secs(minutes * 60));
+        let silence = || forwarder.record_silence(3, Duration::from_secs(300));
+        assert_eq!(silence(), minutes(5), "it has never responded");
+        assert_eq!(silence(), minutes(10));
+        assert_eq!(silence(), minutes(20));
+        for _ in 0..40 {
+            silence();
+        }
+        assert_eq!(silence(), minutes(60), "never longer");
+        assert!(forwarder.record_response() && !forwarder.needs_probe());
+        assert_eq!(
+            (silence(), silence()),
+            (None, None),
+            "a response may get lost"
+        );
+        assert_eq!(silence(), minutes(5), "three in a row");
+        assert!(forwarder.needs_probe());
+        forwarder.forgive();
+        assert!(!forwarder.needs_probe() && silence().is_none());
+    }
+
+    #[test]
+    fn user_and_password_are_sent_as_a_header() {
+        let at = |uri| ForwarderState::new(&Forwarder::at(uri), "a").unwrap();
+        let state = at("http://me:p%40ss+word@a.example:81/announce");
+        assert_eq!(state.uri, "http://a.example:81/announce");
+        let header = state.authorization.unwrap();
+        assert_eq!(header, "Basic bWU6cEBzcyt3b3Jk", "me:p@ss+word");
+        assert!(at("http://a.example/").authorization.is_none());
+    }
+
+    #[test]
+    fn one_probe_is_on_its_way_at_a_time() {
+        let forwarder = ForwarderState::new(&Forwarder::at("udp://a.example:1"), "a").unwrap();
+        assert!(forwarder.needs_probe() && forwarder.try_begin_probe());
+        assert!(!forwarder.try_begin_probe() && forwarder.is_probed());
+        forwarder.end_probe();
+        assert!(forwarder.try_begin_probe());
     }
 }

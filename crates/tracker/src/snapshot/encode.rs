@@ -7,7 +7,7 @@ use crate::state::TrackerState;
 use crate::swarms::{AnnounceRecord, Swarm};
 use headworks_tracker_wire::InfoHash;
 
-/// Encodes all swarms. `dns_cache` are the names of the forwarders, by id.
+/// Encodes all swarms. `names` are the names of the forwarders, by id.
 pub(super) fn encode(state: &TrackerState, names: &[String]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     put_u16(&mut out, names.len());
@@ -22,6 +22,12 @@ pub(super) fn encode(state: &TrackerState, names: &[String]) -> Vec<u8> {
     state.swarms.for_each(|hash, swarm| {
         count += 1;
         put_swarm(&mut out, hash, swarm);
+    });
+    state.swarms.for_each_downloads(|hash, downloaded| {
+        count += 1;
+        let mut swarm = Swarm::default();
+        swarm.downloaded = downloaded;
+        put_swarm(&mut out, hash, &swarm);
     });
     out[count_at..count_at + 4].copy_from_slice(&count.to_le_bytes());
     let sum = checksum(&out);

@@ -8,12 +8,16 @@ mod encode;
 mod format;
 
 use crate::active_config::ActiveConfig;
+use crate::clock::Seconds;
 use crate::state::TrackerState;
+use crate::swarms::PeerChange;
 use format::{MAGIC, SavedTorrent, SnapshotError, checksum};
+use headworks_tracker_wire::PeerId;
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Saves all swarms at `path`. `dns_cache` are the names of the forwarders, by id.
+/// Saves all swarms at `path`. `names` are the names of the forwarders, by id.
 pub(crate) fn save(state: &TrackerState, names: &[String], path: &Path) -> io::Result<()> {
     let bytes = encode::encode(state, names);
     let temporary = with_suffix(path, "new");
@@ -92,28 +96,59 @@ fn with_suffix(path: &Path, extension: &str) -> PathBuf {
     name.into()
 }
 
-/// Adds a saved torrent to the swarms. `forwarders` is the number of known forwarders.
+/// The longest time until a saved due time: the longest interval accepted from a forwarder.
+const MAX_DUE: Seconds = 24 * 3600;
+
+/// Adds a saved torrent to the swarms. `forwarders` is the number of known forwarders. Times in the
+/// future are those of a clock that was wrong:
+/// they are brought back, so that a peer expires and a forwarder is asked again.
 fn restore(state: &TrackerState, forwarders: usize, saved: SavedTorrent) {
-    let (by, limit) = (state.count_by, state.active().config.max_cached_peers);
+    let (by, active, now) = (state.count_by, state.active(), state.clock.now());
+    let (limit, announced) = (active.config.max_cached_peers, active.announced_peers());
+    if saved.peers.is_empty() {
+        return state.swarms.set_downloads(&saved.hash, saved.downloaded);
+    }
     state.swarms.with_or_insert(&saved.hash, |swarm| {
         swarm.downloaded = saved.downloaded;
         for (address, id, seeder, last_announce) in saved.peers {
-            swarm.upsert_peer(last_announce, address, id, seeder, by);
+            let change = swarm.upsert_peer(last_announce.min(now), address, id, seeder, by);
+            if change == PeerChange::Inserted {
+                state.swarms.clients.add(address.ip());
+            }
         }
         for (address, forwarder, last_seen) in saved.cached {
-            swarm.upsert_cached(last_seen, address, forwarder, limit, by);
+            swarm.upsert_cached(last_seen.min(now), address, forwarder, limit, by);
         }
         if saved.schedules.is_empty() && saved.announced.is_empty() {
             return;
         }
+        swarm.record_mut();
+        let marked: HashSet<PeerId> = saved.announced.iter().map(|(peer, _)| *peer).collect();
+        swarm.refill_announced(&saved.hash, announced, |peer| marked.contains(peer));
         let record = swarm.record_mut();
-        for (forwarder, schedule) in saved.schedules {
-            record.restore(forwarder, schedule);
+        let peers: Vec<PeerId> = (record.peers().iter())
+            .map(|peer| peer.announce.peer_id)
+            .filter(|peer| marked.is_empty() || marked.contains(peer))
+            .collect();
+        // A forwarder that was never asked is due now.
+        let all_asked = saved.schedules.len() >= forwarders;
+        let mut earliest = if all_asked {
+            now.saturating_add(MAX_DUE)
+        } else {
+            0
+        };
+        for (forwarder, mut schedule) in saved.schedules {
+            schedule.due = schedule.due.min(now.saturating_add(MAX_DUE));
+            schedule.last = schedule.last.min(now);
+            earliest = earliest.min(schedule.due);
+            for peer in &peers {
+                record.restore(peer, forwarder, schedule);
+            }
         }
         for (peer, forwarder) in saved.announced {
-            record.mark_announced(peer, forwarder);
+            record.mark_announced(&peer, forwarder);
         }
-        swarm.due = record.earliest_due(forwarders);
+        swarm.due = earliest;
     });
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::forwarders::ForwarderId;
 use crate::swarms::{ForwarderSchedule, PackedAddress};
-use headworks_tracker_wire::{InfoHash, PeerId};
+use headworks_tracker_wire::{Announce, InfoHash, PeerId};
 use proptest::prelude::*;
 
 fn dns_cache() -> Vec<String> {
@@ -16,7 +16,7 @@ fn empty() -> TrackerState {
 fn full() -> TrackerState {
     let state = empty();
     let now = state.clock.now();
-    for number in 0..40u8 {
+    for number in 0..24u8 {
         state
             .swarms
             .with_or_insert(&InfoHash([number % 3; 20]), |swarm| {
@@ -42,15 +42,21 @@ fn full() -> TrackerState {
                     state.count_by,
                 );
                 swarm.downloaded = 9;
-                let record = swarm.record_mut();
                 let schedule = ForwarderSchedule {
                     due: now + 500,
                     last: now,
                     contributed: 4,
                 };
-                record.restore(ForwarderId(0), schedule);
-                record.restore(ForwarderId(1), schedule);
-                record.mark_announced(PeerId([number; 20]), ForwarderId(1));
+                let peer = PeerId([number; 20]);
+                let announce = Announce {
+                    peer_id: peer,
+                    ..Announce::default()
+                };
+                swarm.announce_peer(&announce, [10, 0, 0, number].into(), address, 10);
+                let record = swarm.record_mut();
+                record.restore(&peer, ForwarderId(0), schedule);
+                record.restore(&peer, ForwarderId(1), schedule);
+                record.mark_announced(&peer, ForwarderId(1));
             });
     }
     state

@@ -1,6 +1,6 @@
 //! Peer addresses in the compact form of the protocol.
 
-use headworks_tracker_wire::compact::{Compact4, Compact6, pack4, pack6};
+use headworks_tracker_wire::compact::{Compact4, Compact6, pack4, pack6, unpack4, unpack6};
 use std::net::IpAddr;
 
 /// A peer's IP address and port in compact form.
@@ -17,6 +17,14 @@ impl PackedAddress {
         match ip.to_canonical() {
             IpAddr::V4(ip) => PackedAddress::V4(pack4(ip, port)),
             IpAddr::V6(ip) => PackedAddress::V6(pack6(ip, port)),
+        }
+    }
+
+    /// Returns the IP address.
+    pub(crate) fn ip(self) -> IpAddr {
+        match self {
+            PackedAddress::V4(packed) => unpack4(&packed).ip(),
+            PackedAddress::V6(packed) => unpack6(&packed).ip(),
         }
     }
 

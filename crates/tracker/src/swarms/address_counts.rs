@@ -59,6 +59,16 @@ impl AddressCounts {
         (self.seeders as usize, self.leechers as usize)
     }
 
+    /// Returns the number of peers at an address.
+    pub(super) fn peers_at(&self, ip: u128) -> usize {
+        let few = || self.few.iter().find(|(other, _)| *other == ip);
+        let counts = match &self.many {
+            Some(many) => many.get(&ip).copied(),
+            None => few().map(|(_, counts)| *counts),
+        };
+        counts.map_or(0, |counts| (counts.seeders + counts.leechers) as usize)
+    }
+
     pub(super) fn add(&mut self, ip: u128, role: Role) {
         self.change(ip, |peers| *peers.count_mut(role) += 1);
     }

@@ -1,33 +1,63 @@
-//! The record of a torrent's forwarded announces: cached peers, due times, and the peers that each
-//! forwarder knows of.
+//! The record of a torrent's forwarded announces: cached peers, the local peers that are announced
+//! to forwarders, and their due times.
 
 use super::address::{PackedAddress, ip_number};
 use super::cached_peers::CachedPeers;
 use crate::clock::Seconds;
 use crate::forwarders::ForwarderId;
-use foldhash::quality::RandomState;
-use hashbrown::HashMap;
-use headworks_tracker_wire::PeerId;
+use headworks_tracker_wire::{Announce, Event, PeerId};
+use std::net::IpAddr;
 
 /// The record of a torrent's forwarded announces.
 #[derive(Debug, Default)]
 pub(crate) struct AnnounceRecord {
     pub(crate) v4: CachedPeers<6>,
     pub(crate) v6: CachedPeers<18>,
-    /// Indexed by forwarder.
-    schedules: Vec<ForwarderSchedule>,
-    /// The forwarders that each peer was announced to. They must receive its `stopped`.
-    announced: HashMap<PeerId, ForwarderSet, RandomState>,
+    /// Local peers that are announced to forwarders, in the order in which they came.
+    peers: Vec<AnnouncedPeer>,
+    /// Cached peers that each forwarder was the first to report, indexed by forwarder.
+    contributed: Vec<u32>,
     /// Forwards that are queued or in flight, and selections that are still to be made.
     pending: u32,
     /// Whether any forward was answered.
     answered: bool,
 }
 
-/// The schedule of one forwarder for one torrent.
+/// A local peer that is announced to forwarders.
+#[derive(Debug)]
+pub(crate) struct AnnouncedPeer {
+    /// Its last announce. The event is `started` if it ever sent that.
+    pub(crate) announce: Announce,
+    /// The address that the announce came from.
+    pub(crate) client: IpAddr,
+    /// Its address in the swarm.
+    pub(crate) address: PackedAddress,
+    /// Indexed by forwarder.
+    schedules: Vec<Schedule>,
+    /// The forwarders that the peer was announced to. They must receive its `stopped`.
+    announced: ForwarderSet,
+}
+
+/// The schedule of one peer at one forwarder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Schedule {
+    /// The time of the next announce.
+    pub(crate) due: Seconds,
+    /// The time of the last announce; 0 for never.
+    pub(crate) last: Seconds,
+}
+
+impl Schedule {
+    /// Whether an announce is queued or in flight.
+    fn is_pending(self) -> bool {
+        self.last != 0 && self.due == self.last.saturating_add(LOST_AFTER)
+    }
+}
+
+/// The state of one forwarder for one torrent, over all announced peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ForwarderSchedule {
-    /// The time of the next announce.
+    /// The earliest time of a next announce.
     pub(crate) due: Seconds,
     /// The time of the last announce; 0 for never.
     pub(crate) last: Seconds,
@@ -38,6 +68,52 @@ pub(crate) struct ForwarderSchedule {
 /// The time after which a forward counts as lost. It exceeds the time of all attempts of a forward,
 /// so a lost one delays its torrent but never blocks it.
 const LOST_AFTER: Seconds = 3600;
+
+impl AnnouncedPeer {
+    fn new(announce: &Announce, client: IpAddr, address: PackedAddress) -> AnnouncedPeer {
+        AnnouncedPeer {
+            announce: *announce,
+            client,
+            address,
+            schedules: Vec::new(),
+            announced: ForwarderSet::default(),
+        }
+    }
+
+    pub(crate) fn schedule(&self, forwarder: ForwarderId) -> Schedule {
+        let schedule = self.schedules.get(forwarder.index());
+        schedule.copied().unwrap_or_default()
+    }
+
+    fn schedule_mut(&mut self, forwarder: ForwarderId) -> &mut Schedule {
+        let index = forwarder.index();
+        if self.schedules.len() <= index {
+            self.schedules.resize(index + 1, Schedule::default());
+        }
+        &mut self.schedules[index]
+    }
+
+    /// Returns the announce for a forwarder: with `started` only if it is the first one there.
+    pub(crate) fn announce_to(&self, forwarder: ForwarderId) -> Announce {
+        let mut announce = self.announce;
+        if self.schedule(forwarder).last != 0 {
+            announce.event = Event::None;
+        }
+        announce
+    }
+
+    /// Returns the forwarders that an announce of the peer is queued for or in flight to.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = ForwarderId> + '_ {
+        let all = self.schedules.iter().enumerate();
+        all.filter(|(_, schedule)| schedule.is_pending())
+            .map(|(index, _)| ForwarderId::from_index(index))
+    }
+
+    /// Returns the forwarders that the peer was announced to.
+    pub(crate) fn announced_to(&self) -> impl Iterator<Item = ForwarderId> + '_ {
+        self.announced.iter()
+    }
+}
 
 impl AnnounceRecord {
     /// Returns the number of cached peers.
@@ -52,7 +128,8 @@ impl AnnounceRecord {
 
     /// Whether any forwarder ever received an announce of this torrent.
     pub(crate) fn was_forwarded(&self) -> bool {
-        self.schedules.iter().any(|schedule| schedule.last != 0)
+        let asked = |peer: &AnnouncedPeer| peer.schedules.iter().any(|schedule| schedule.last != 0);
+        self.answered || self.peers.iter().any(asked)
     }
 
     /// Whether forwards are pending and none was ever answered.
@@ -65,46 +142,122 @@ impl AnnounceRecord {
         self.pending
     }
 
-    pub(crate) fn schedule(&self, forwarder: ForwarderId) -> ForwarderSchedule {
-        let schedule = self.schedules.get(forwarder.index());
-        schedule.copied().unwrap_or_default()
+    /// Returns the local peers that are announced to forwarders.
+    pub(crate) fn peers(&self) -> &[AnnouncedPeer] {
+        &self.peers
     }
 
-    fn schedule_mut(&mut self, forwarder: ForwarderId) -> &mut ForwarderSchedule {
-        let index = forwarder.index();
-        if self.schedules.len() <= index {
-            self.schedules
-                .resize(index + 1, ForwarderSchedule::default());
+    /// Returns an announced peer.
+    pub(crate) fn peer(&self, id: &PeerId) -> Option<&AnnouncedPeer> {
+        self.peers.iter().find(|peer| peer.announce.peer_id == *id)
+    }
+
+    fn peer_mut(&mut self, id: &PeerId) -> Option<&mut AnnouncedPeer> {
+        let mut peers = self.peers.iter_mut();
+        peers.find(|peer| peer.announce.peer_id == *id)
+    }
+
+    /// Adds a peer to the announced ones, if there are fewer than `limit`, or refreshes it. Returns
+    /// whether it is new.
+    pub(crate) fn upsert_peer(
+        &mut self,
+        announce: &Announce,
+        client: IpAddr,
+        address: PackedAddress,
+        limit: usize,
+    ) -> bool {
+        if let Some(peer) = self.peer_mut(&announce.peer_id) {
+            let event = peer.announce.event;
+            peer.announce = *announce;
+            if event == Event::Started || announce.event == Event::Completed {
+                peer.announce.event = event;
+            }
+            return false;
         }
-        &mut self.schedules[index]
+        let room = self.peers.len() < limit;
+        if room {
+            // Most torrents have one local peer; a vector would reserve room for four.
+            self.peers.reserve_exact(1);
+            let mut announce = *announce;
+            if announce.event == Event::Completed {
+                announce.event = Event::None;
+            }
+            self.peers
+                .push(AnnouncedPeer::new(&announce, client, address));
+        }
+        room
     }
 
-    /// Reserves exactly the memory for `forwarders` schedules; growing by doubling would waste half
-    /// of it in every swarm.
-    pub(crate) fn reserve(&mut self, forwarders: usize) {
-        let more = forwarders.saturating_sub(self.schedules.len());
-        self.schedules.reserve_exact(more);
+    /// Adds a peer to the announced ones. Returns `false` if it is among them already.
+    pub(super) fn insert_peer(
+        &mut self,
+        announce: &Announce,
+        client: IpAddr,
+        address: PackedAddress,
+    ) -> bool {
+        let new = self.peer(&announce.peer_id).is_none();
+        if new {
+            self.peers
+                .push(AnnouncedPeer::new(announce, client, address));
+        }
+        new
+    }
+
+    /// Removes a peer from the announced ones. Returns it if it was there.
+    pub(crate) fn remove_peer(&mut self, id: &PeerId) -> Option<AnnouncedPeer> {
+        let index = (self.peers.iter()).position(|peer| peer.announce.peer_id == *id)?;
+        Some(self.peers.remove(index))
+    }
+
+    /// Returns the schedule of a forwarder, over all announced peers.
+    pub(crate) fn schedule(&self, forwarder: ForwarderId) -> ForwarderSchedule {
+        let schedules = self.peers.iter().map(|peer| peer.schedule(forwarder));
+        let contributed = self.contributed.get(forwarder.index()).copied();
+        ForwarderSchedule {
+            due: (schedules.clone().map(|schedule| schedule.due).min()).unwrap_or(0),
+            last: (schedules.map(|schedule| schedule.last).max()).unwrap_or(0),
+            contributed: contributed.unwrap_or(0),
+        }
     }
 
     /// Returns the schedule of every forwarder that received an announce. A forward in flight
     /// counts as due, because its response is lost in a restart.
     pub(crate) fn schedules(&self) -> impl Iterator<Item = (ForwarderId, ForwarderSchedule)> + '_ {
-        let all = self.schedules.iter().enumerate();
-        all.filter(|(_, schedule)| schedule.last != 0)
-            .map(|(index, schedule)| {
-                let in_flight = schedule.due == schedule.last + LOST_AFTER;
-                let due = if in_flight { 0 } else { schedule.due };
-                (
-                    ForwarderId::from_index(index),
-                    ForwarderSchedule { due, ..*schedule },
-                )
-            })
+        let longest = self.peers.iter().map(|peer| peer.schedules.len()).max();
+        let all = (0..longest.unwrap_or(0)).map(ForwarderId::from_index);
+        all.filter_map(|forwarder| {
+            let mut schedule = self.schedule(forwarder);
+            let pending = |peer: &AnnouncedPeer| peer.schedule(forwarder).is_pending();
+            if self.peers.iter().any(pending) {
+                schedule.due = 0;
+            }
+            (schedule.last != 0).then_some((forwarder, schedule))
+        })
     }
 
-    /// Restores a schedule from a snapshot.
-    pub(crate) fn restore(&mut self, forwarder: ForwarderId, schedule: ForwarderSchedule) {
+    /// Restores the schedule of a peer from a snapshot.
+    pub(crate) fn restore(
+        &mut self,
+        peer: &PeerId,
+        forwarder: ForwarderId,
+        schedule: ForwarderSchedule,
+    ) {
         self.answered = true;
-        *self.schedule_mut(forwarder) = schedule;
+        if let Some(peer) = self.peer_mut(peer) {
+            *peer.schedule_mut(forwarder) = Schedule {
+                due: schedule.due,
+                last: schedule.last,
+            };
+        }
+        *self.contributed_mut(forwarder) = schedule.contributed;
+    }
+
+    fn contributed_mut(&mut self, forwarder: ForwarderId) -> &mut u32 {
+        let index = forwarder.index();
+        if self.contributed.len() <= index {
+            self.contributed.resize(index + 1, 0);
+        }
+        &mut self.contributed[index]
     }
 
     /// Notes that forwarders will be selected soon.
@@ -117,65 +270,74 @@ impl AnnounceRecord {
         self.pending = self.pending.saturating_sub(1);
     }
 
-    /// Notes a forward. Returns the time until which the forwarder is not asked again if the
-    /// forward is lost.
-    pub(crate) fn begin_forward(&mut self, now: Seconds, forwarder: ForwarderId) -> Seconds {
+    /// Notes a forward of the peer at an index. `forwarders` is the number of all forwarders.
+    /// Returns the time until which the forwarder is not asked again if the forward is lost.
+    pub(crate) fn begin_forward(
+        &mut self,
+        now: Seconds,
+        peer: usize,
+        forwarder: ForwarderId,
+        forwarders: usize,
+    ) -> Seconds {
         self.pending += 1;
-        let schedule = self.schedule_mut(forwarder);
-        (schedule.last, schedule.due) = (now, now + LOST_AFTER);
-        schedule.due
+        let schedules = &mut self.peers[peer].schedules;
+        // Growing by doubling would waste half of the memory in every swarm.
+        schedules.reserve_exact(forwarders.saturating_sub(schedules.len()));
+        let schedule = self.peers[peer].schedule_mut(forwarder);
+        let due = now.saturating_add(LOST_AFTER);
+        *schedule = Schedule { due, last: now };
+        due
     }
 
-    /// Notes the end of a forward. The forwarder is asked again at `due`.
-    pub(crate) fn finish_forward(&mut self, forwarder: ForwarderId, due: Seconds, answered: bool) {
+    /// Notes the end of a forward. The peer is announced there again at `due`.
+    pub(crate) fn finish_forward(
+        &mut self,
+        peer: &PeerId,
+        forwarder: ForwarderId,
+        due: Seconds,
+        answered: bool,
+    ) {
         self.pending = self.pending.saturating_sub(1);
         self.answered |= answered;
-        self.schedule_mut(forwarder).due = due;
+        if let Some(peer) = self.peer_mut(peer) {
+            peer.schedule_mut(forwarder).due = due;
+        }
     }
 
     /// Reverts a forward that never ran.
-    pub(crate) fn cancel_forward(&mut self, forwarder: ForwarderId, previous: ForwarderSchedule) {
+    pub(crate) fn cancel_forward(
+        &mut self,
+        peer: &PeerId,
+        forwarder: ForwarderId,
+        previous: Schedule,
+    ) {
         self.pending = self.pending.saturating_sub(1);
-        *self.schedule_mut(forwarder) = previous;
-    }
-
-    /// Returns the earliest due time of the first `forwarders` forwarders.
-    pub(crate) fn earliest_due(&self, forwarders: usize) -> Seconds {
-        if self.schedules.len() < forwarders {
-            return 0;
+        if let Some(peer) = self.peer_mut(peer) {
+            *peer.schedule_mut(forwarder) = previous;
         }
-        let due = self.schedules.iter().map(|schedule| schedule.due);
-        due.min().unwrap_or(0)
     }
 
-    /// Notes that a peer is announced to a forwarder. Returns whether that is new.
-    pub(crate) fn mark_announced(&mut self, peer: PeerId, forwarder: ForwarderId) -> bool {
-        self.announced.entry(peer).or_default().insert(forwarder)
+    /// Notes that a peer is announced to a forwarder. Returns whether that is new; `None` if the
+    /// peer is not among the announced ones.
+    pub(crate) fn mark_announced(&mut self, peer: &PeerId, forwarder: ForwarderId) -> Option<bool> {
+        let peer = self.peer_mut(peer)?;
+        Some(peer.announced.insert(forwarder))
     }
 
     /// Reverts [`mark_announced`](Self::mark_announced). Returns `false` if the mark is gone,
-    /// because [`take_announced`](Self::take_announced) has handed it out.
-    pub(crate) fn unmark_announced(&mut self, peer: PeerId, forwarder: ForwarderId) -> bool {
-        let forwarders = self.announced.get_mut(&peer);
-        forwarders.is_some_and(|forwarders| forwarders.remove(forwarder))
-    }
-
-    /// Removes and returns the forwarders that must receive `stopped` for a peer.
-    pub(crate) fn take_announced(&mut self, peer: PeerId) -> Vec<ForwarderId> {
-        let forwarders = self.announced.remove(&peer).unwrap_or_default();
-        forwarders.iter().collect()
-    }
-
-    /// Returns the forwarders that a peer was announced to.
-    pub(crate) fn announced_to(&self, peer: &PeerId) -> Vec<ForwarderId> {
-        let forwarders = self.announced.get(peer).into_iter();
-        forwarders.flat_map(ForwarderSet::iter).collect()
+    /// because [`remove_peer`](Self::remove_peer) has handed it out.
+    pub(crate) fn unmark_announced(&mut self, peer: &PeerId, forwarder: ForwarderId) -> bool {
+        let peer = self.peer_mut(peer);
+        peer.is_some_and(|peer| peer.announced.remove(forwarder))
     }
 
     /// Returns every pair of a peer and a forwarder that it was announced to.
     pub(crate) fn announced(&self) -> impl Iterator<Item = (PeerId, ForwarderId)> + '_ {
-        let all = self.announced.iter();
-        all.flat_map(|(peer, forwarders)| forwarders.iter().map(|forwarder| (*peer, forwarder)))
+        let all = self.peers.iter();
+        all.flat_map(|peer| {
+            let id = peer.announce.peer_id;
+            peer.announced.iter().map(move |forwarder| (id, forwarder))
+        })
     }
 
     /// Removes a cached peer. Returns whether it was there.
@@ -226,7 +388,7 @@ impl AnnounceRecord {
             PackedAddress::V6(address) => self.v6.upsert(now, address, forwarder, room),
         };
         if new {
-            self.schedule_mut(forwarder).contributed += 1;
+            *self.contributed_mut(forwarder) += 1;
         }
         new
     }
@@ -264,13 +426,16 @@ impl ForwarderSet {
 
     /// Removes a forwarder. Returns whether it was there.
     fn remove(&mut self, forwarder: ForwarderId) -> bool {
-        let bit = 1 << (forwarder.index() % 64);
-        let Some(word) = self.0.get_mut(forwarder.index() / 64) else {
-            return false;
-        };
-        let was = *word & bit != 0;
-        *word &= !bit;
+        let was = self.contains(forwarder);
+        if was {
+            self.0[forwarder.index() / 64] &= !(1 << (forwarder.index() % 64));
+        }
         was
+    }
+
+    fn contains(&self, forwarder: ForwarderId) -> bool {
+        let word = self.0.get(forwarder.index() / 64);
+        word.is_some_and(|word| word >> (forwarder.index() % 64) & 1 == 1)
     }
 
     fn iter(&self) -> impl Iterator<Item = ForwarderId> + '_ {

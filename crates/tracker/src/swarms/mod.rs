@@ -9,13 +9,14 @@ mod address;
 mod address_counts;
 mod announce_record;
 mod cached_peers;
+mod client_counts;
 mod peers;
 mod sample;
 mod swarm;
 mod table;
 
 pub(crate) use address::PackedAddress;
-pub(crate) use announce_record::{AnnounceRecord, ForwarderSchedule};
+pub(crate) use announce_record::{AnnounceRecord, AnnouncedPeer, ForwarderSchedule, Schedule};
 pub(crate) use peers::PeerChange;
 pub(crate) use sample::PeerSample;
 pub(crate) use swarm::Swarm;

@@ -71,6 +71,21 @@ impl<const N: usize> Peers<N> {
         self.index_of(at).is_some()
     }
 
+    /// Whether any peer has that port, which is the end of its compact address.
+    pub(super) fn has_port(&self, port: u16) -> bool {
+        let port = port.to_be_bytes();
+        self.addresses
+            .iter()
+            .any(|address| address.ends_with(&port))
+    }
+
+    /// Returns the number of peers with the same IP address: all but the port of the compact form.
+    /// The addresses are contiguous, so that this is quick even in a large swarm.
+    pub(super) fn count_ip(&self, at: &[u8; N]) -> usize {
+        let same = |other: &&[u8; N]| other[..N - 2] == at[..N - 2];
+        self.addresses.iter().filter(same).count()
+    }
+
     /// Returns every peer: address, id, whether it is a seeder, and the time of its last announce.
     pub(crate) fn iter(&self) -> impl Iterator<Item = ([u8; N], PeerId, bool, Seconds)> + '_ {
         let all = self.addresses.iter().zip(&self.records).enumerate();
@@ -119,19 +134,14 @@ impl<const N: usize> Peers<N> {
     }
 
     /// Removes peers that last announced before `before`.
-    pub(crate) fn purge(
-        &mut self,
-        before: Seconds,
-        mut removed: impl FnMut([u8; N], PeerId, bool),
-    ) {
+    pub(crate) fn purge(&mut self, before: Seconds, mut removed: impl FnMut([u8; N], bool)) {
         let mut index = 0;
         while index < self.len() {
-            let Record { id, last_announce } = self.records[index];
-            if last_announce >= before {
+            if self.records[index].last_announce >= before {
                 index += 1;
                 continue;
             }
-            removed(self.addresses[index], id, index < self.seeders());
+            removed(self.addresses[index], index < self.seeders());
             self.remove_at(index);
         }
         if self.addresses.capacity() > 4 * self.len().max(4) {

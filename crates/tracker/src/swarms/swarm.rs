@@ -8,8 +8,9 @@ use super::sample::PeerSample;
 use crate::clock::Seconds;
 use crate::config::CountBy;
 use crate::forwarders::ForwarderId;
-use headworks_tracker_wire::compact::{Compact4, Compact6};
-use headworks_tracker_wire::{Counts, PeerId};
+use headworks_tracker_wire::compact::{self, Compact4, Compact6};
+use headworks_tracker_wire::{Announce, Counts, InfoHash, PeerId};
+use std::net::IpAddr;
 
 /// The swarm of one torrent.
 #[derive(Debug, Default)]
@@ -21,6 +22,8 @@ pub(crate) struct Swarm {
     pub(crate) downloaded: u32,
     /// The time before which no forwarder is due.
     pub(crate) due: Seconds,
+    /// The time of the swarm's entry in the due timers; 0 for none.
+    pub(crate) timer: Seconds,
     /// The record of forwarded announces; boxed, because most swarms of a tracker without
     /// forwarders never have one.
     pub(crate) record: Option<Box<AnnounceRecord>>,
@@ -99,8 +102,100 @@ impl Swarm {
         }
     }
 
-    /// Removes a local peer.
-    pub(crate) fn remove_peer(&mut self, address: PackedAddress, by: CountBy) {
+    /// Whether a local peer has that port.
+    pub(crate) fn has_local_port(&self, port: u16) -> bool {
+        self.v4.has_port(port) || self.v6.has_port(port)
+    }
+
+    /// Removes a peer that a forwarder reported.
+    pub(crate) fn remove_cached(&mut self, address: PackedAddress, by: CountBy) {
+        let record = self.record.as_mut();
+        if record.is_some_and(|record| record.remove_cached(address)) {
+            let ip = address.ip_number();
+            self.count(by, |counts| counts.remove(ip, Role::Seeder));
+        }
+    }
+
+    /// Returns the id of the local peer at an address.
+    pub(crate) fn peer_id(&self, address: &PackedAddress) -> Option<PeerId> {
+        match address {
+            PackedAddress::V4(address) => self.v4.id(address),
+            PackedAddress::V6(address) => self.v6.id(address),
+        }
+    }
+
+    /// Adds a local peer to those that are announced to forwarders, if there are fewer than
+    /// `limit`, or refreshes it. A new one is due at once.
+    pub(crate) fn announce_peer(
+        &mut self,
+        announce: &Announce,
+        client: IpAddr,
+        address: PackedAddress,
+        limit: usize,
+    ) {
+        let record = self.record_mut();
+        if record.upsert_peer(announce, client, address, limit) {
+            self.due = 0;
+        }
+    }
+
+    /// Drops announced peers that have left, and announces other local peers in their place,
+    /// `preferred` ones first. Returns whether there are any.
+    pub(crate) fn refill_announced(
+        &mut self,
+        hash: &InfoHash,
+        limit: usize,
+        preferred: impl Fn(&PeerId) -> bool,
+    ) -> bool {
+        let Some(mut record) = self.record.take() else {
+            return false;
+        };
+        let left: Vec<PeerId> = (record.peers().iter())
+            .filter(|peer| !self.contains(&peer.address))
+            .map(|peer| peer.announce.peer_id)
+            .collect();
+        for peer in left {
+            record.remove_peer(&peer);
+        }
+        let v4 = self.v4.iter();
+        let v4 = v4.map(|(at, id, seeder, _)| (compact::unpack4(&at), id, seeder));
+        let v6 = self.v6.iter();
+        let v6 = v6.map(|(at, id, seeder, _)| (compact::unpack6(&at), id, seeder));
+        let mut others: Vec<_> = v4.chain(v6).collect();
+        others.sort_by_key(|(_, id, _)| !preferred(id));
+        let mut added = false;
+        for (address, peer_id, seeder) in others {
+            if record.peers().len() >= limit {
+                break;
+            }
+            let announce = Announce {
+                info_hash: *hash,
+                peer_id,
+                port: address.port(),
+                left: seeder.then_some(0),
+                ..Announce::default()
+            };
+            let packed = PackedAddress::new(address.ip(), address.port());
+            added |= record.insert_peer(&announce, address.ip(), packed);
+        }
+        self.record = Some(record);
+        if added {
+            self.due = 0;
+        }
+        added
+    }
+
+    /// Returns the number of local peers with the same IP address.
+    pub(crate) fn peers_at(&self, address: &PackedAddress, by: CountBy) -> usize {
+        match (by, address) {
+            (CountBy::Ip, address) => self.addresses.peers_at(address.ip_number()),
+            (CountBy::Peer, PackedAddress::V4(address)) => self.v4.count_ip(address),
+            (CountBy::Peer, PackedAddress::V6(address)) => self.v6.count_ip(address),
+        }
+    }
+
+    /// Removes a local peer. Returns whether it was there.
+    pub(crate) fn remove_peer(&mut self, address: PackedAddress, by: CountBy) -> bool {
         let was_seeder = match address {
             PackedAddress::V4(address) => self.v4.remove(&address),
             PackedAddress::V6(address) => self.v6.remove(&address),
@@ -109,6 +204,7 @@ impl Swarm {
             let ip = address.ip_number();
             self.count(by, |counts| counts.remove(ip, Role::of(seeder)));
         }
+        was_seeder.is_some()
     }
 
     /// Inserts or refreshes a peer that a forwarder reported, unless it is a local peer. Returns
@@ -143,25 +239,30 @@ impl Swarm {
     }
 
     /// Removes local peers that last announced before `before` and cached peers that were last
-    /// reported before it. Returns the ids of the local ones.
-    pub(crate) fn purge(&mut self, before: Seconds, by: CountBy) -> Vec<PeerId> {
-        let mut removed = Vec::new();
+    /// reported before it. `removed` receives the IPs of the local ones. Returns their number.
+    pub(crate) fn purge(
+        &mut self,
+        before: Seconds,
+        by: CountBy,
+        mut removed: impl FnMut(IpAddr),
+    ) -> usize {
         let mut ips = Vec::new();
-        self.v4.purge(before, |address, id, seeder| {
-            removed.push(id);
+        self.v4.purge(before, |address, seeder| {
+            removed(compact::unpack4(&address).ip());
             ips.push((ip_number(&address), Role::of(seeder)));
         });
-        self.v6.purge(before, |address, id, seeder| {
-            removed.push(id);
+        self.v6.purge(before, |address, seeder| {
+            removed(compact::unpack6(&address).ip());
             ips.push((ip_number(&address), Role::of(seeder)));
         });
+        let count = ips.len();
         if let Some(record) = &mut self.record {
             record.purge(before, |ip| ips.push((ip, Role::Seeder)));
         }
         for (ip, role) in ips {
             self.count(by, |counts| counts.remove(ip, role));
         }
-        removed
+        count
     }
 
     /// Drops the record of forwarded announces.

@@ -110,7 +110,7 @@ proptest! {
                 }
                 Step::Purge(age) => {
                     let before = now.saturating_sub(u32::from(age));
-                    swarm.purge(before, CountBy::Ip);
+                    swarm.purge(before, CountBy::Ip, |_| ());
                     model.local.retain(|_, (_, last)| *last >= before);
                     model.cached.retain(|_, seen| *seen >= before);
                 }

@@ -70,10 +70,9 @@ async fn clients_find_each_other_over_both_transports() {
     packet.clear();
     udp::write_announce(id, 79, &announce(1, 2, Event::Stopped), b"", &mut packet);
     client.exchange(&packet).expect("a response");
-    assert!(
-        running.stats().await.contains("torrents: 0\n"),
-        "empty torrents are removed"
-    );
+    // Empty torrents are removed.
+    running.shows("/stats", "torrents: 0\n").await;
+    assert_eq!(running.metric("headworks_tracker_torrents").await, 0.0);
     running.stop().await;
 }
 
@@ -198,4 +197,59 @@ async fn responses_respect_numwant_and_the_requested_form() {
     };
     assert!(peers.peers.len() == 50 && peers.peers.iter().all(|(_, id)| id.is_none()));
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_bound_what_a_client_can_store() {
+    let settings = "max_torrents = 3\nmax_torrents_per_client = 100\nmax_peers_per_client = 2";
+    let running = Running::start(settings);
+    for hash in 1..=5 {
+        running.announce(&announce(hash, 1, Event::None)).await;
+    }
+    assert_eq!(running.metric("headworks_tracker_torrents").await, 3.0);
+    for peer in 2..=5 {
+        let peers = running.peers(&announce(1, peer, Event::None)).await;
+        assert!(!peers.is_empty(), "answered, although not stored");
+    }
+    assert_eq!(running.metric("headworks_tracker_peers").await, 4.0);
+    assert_eq!(
+        running.metric("headworks_tracker_not_stored_total").await,
+        5.0
+    );
+    running.stop().await;
+
+    let running = Running::start("max_torrents_per_client = 4");
+    for hash in 1..=6 {
+        running.announce(&announce(hash, 1, Event::None)).await;
+    }
+    assert_eq!(running.metric("headworks_tracker_torrents").await, 4.0);
+    running.announce(&announce(1, 1, Event::Stopped)).await;
+    running.announce(&announce(9, 1, Event::None)).await;
+    assert_eq!(running.metric("headworks_tracker_torrents").await, 4.0);
+    assert_eq!(
+        running.metric("headworks_tracker_not_stored_total").await,
+        2.0
+    );
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn completed_downloads_outlive_the_last_peer() {
+    let path = std::env::temp_dir().join(format!("headworks-downloads-{}", std::process::id()));
+    let settings = format!("snapshot_file = '{}'", path.display());
+    for round in 1..=2 {
+        let running = Running::start(&settings);
+        running.announce(&announce(1, 1, Event::Completed)).await;
+        running.announce(&announce(1, 1, Event::Stopped)).await;
+        let client = Client::at("127.0.0.1:0", running.udp());
+        let mut packet = Vec::new();
+        let hash = announce(1, 1, Event::None).info_hash;
+        udp::write_scrape(client.connect(), 7, &[hash], &mut packet);
+        let scraped = client.exchange(&packet).expect("a response");
+        // Seeders, completed downloads, leechers.
+        let counts: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, round, 0, 0, 0, 0];
+        assert_eq!(scraped[8..], counts);
+        running.stop().await;
+    }
+    std::fs::remove_file(path).unwrap();
 }

@@ -1,10 +1,10 @@
 //! The forward plane: selection of forwarders, events, and the forward queue.
 
 use crate::support::{
-    Behaviour, Forwarder, Running, address, announce, http_uri, listed, udp_uri, until,
+    Behaviour, Client, Forwarder, Running, address, announce, http_uri, listed, udp_uri, until,
 };
-use headworks_tracker_wire::Event;
 use headworks_tracker_wire::response::AnnounceResponse;
+use headworks_tracker_wire::{Event, udp};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,12 +98,14 @@ async fn stopped_follows_an_announce_in_flight() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queued_announce_of_a_stopped_peer_is_cancelled() {
-    let slow = Forwarder::http(Behaviour::Silent).await;
+    let slow = Forwarder::http(Behaviour::Peers(vec![])).await;
     let settings = format!(
         "forwarder_workers = 1\nmax_forwarder_workers = 1\nforward_timeout = '2s'\nforwarder_retry_attempts = 1\n{}",
         listed([http_uri(&slow)])
     );
     let running = Running::start(&settings);
+    running.prove(&[&slow]).await;
+    slow.set(Behaviour::Silent);
     running.announce(&announce(1, 1, Event::Started)).await;
     until("the only worker is busy", || slow.received().len() == 1).await;
     slow.set(Behaviour::Peers(vec![]));
@@ -140,12 +142,14 @@ async fn completed_goes_to_every_forwarder() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_rejects_first_announces_and_accepts_events() {
-    let slow = Forwarder::http(Behaviour::Silent).await;
+    let slow = Forwarder::http(Behaviour::Peers(vec![])).await;
     let settings = format!(
         "forwarder_queue_size = 10\nforwarder_workers = 1\nmax_forwarder_workers = 1\nforwarder_concurrency = 1\nrate_limit_initial_burst = 1\nrate_limit_initial_per_sec = 0.001\nretry_period = '120s'\nforward_timeout = '20s'\n{}",
         listed([http_uri(&slow)])
     );
     let running = Running::start(&settings);
+    running.prove(&[&slow]).await;
+    slow.set(Behaviour::Silent);
     // One runs and eight are queued: eighty percent.
     for hash in 0..9 {
         assert!(
@@ -205,9 +209,11 @@ async fn a_full_queue_rejects_only_with_a_rate_limit() {
             listed([http_uri(&slow)])
         );
         let running = Running::start(&settings);
-        let before = slow.received().len();
+        slow.set(Behaviour::Peers(vec![]));
+        running.prove(&[&slow]).await;
+        slow.set(Behaviour::Silent);
         running.announce(&announce(0, 1, Event::None)).await;
-        until("the worker is busy", || slow.received().len() == before + 1).await;
+        until("the worker is busy", || slow.received().len() == 1).await;
         for hash in 1..3 {
             running.announce(&announce(hash, 1, Event::None)).await;
             running.queues(hash + 1, hash).await;
@@ -231,13 +237,15 @@ async fn a_full_queue_rejects_only_with_a_rate_limit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_torrent_that_found_the_queue_full_backs_off() {
-    let slow = Forwarder::http(Behaviour::Silent).await;
+    let slow = Forwarder::http(Behaviour::Peers(vec![])).await;
     let uris = (0..3).map(|n| format!("http://{}/announce?n={n}", slow.address));
     let settings = format!(
-        "forwarder_queue_size = 3\nforwarder_workers = 1\nmax_forwarder_workers = 1\nforward_timeout = '20s'\n{}",
+        "forwarder_queue_size = 3\nforwarder_workers = 1\nmax_forwarder_workers = 1\nforwarder_concurrency = 1\nforward_timeout = '20s'\n{}",
         listed(uris)
     );
     let running = Running::start(&settings);
+    running.prove(&[&slow]).await;
+    slow.set(Behaviour::Silent);
     running.announce(&announce(1, 1, Event::None)).await;
     until("the worker is busy", || slow.received().len() == 1).await;
     running.queues(3, 2).await;
@@ -251,13 +259,16 @@ async fn a_torrent_that_found_the_queue_full_backs_off() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filling_queue_throttles_the_fanout() {
-    let slow = Forwarder::http(Behaviour::Silent).await;
+    let slow = Forwarder::http(Behaviour::Peers(vec![])).await;
     let uris = (0..10).map(|n| format!("http://{}/announce?n={n}", slow.address));
     let settings = format!(
         "forwarder_queue_size = 100\nforwarder_workers = 1\nmax_forwarder_workers = 1\nqueue_throttle_threshold = 5\nqueue_throttle_top_n = 3\nmax_forwarders_per_announce = 8\n{}",
         listed(uris)
     );
     let running = Running::start(&settings);
+    running.prove(&[&slow]).await;
+    slow.set(Behaviour::Silent);
+    let before = running.metric("queue_throttled_forwarders").await;
     running.announce(&announce(1, 1, Event::None)).await;
     until("the worker is busy", || slow.received().len() == 1).await;
     // The configured limit of eight.
@@ -265,7 +276,11 @@ async fn a_filling_queue_throttles_the_fanout() {
     running.announce(&announce(2, 1, Event::None)).await;
     // Three above the throttle threshold.
     running.queues(11, 10).await;
-    assert_eq!(running.metric("queue_throttled_forwarders").await, 7.0);
+    let throttled = running.metric("queue_throttled_forwarders").await - before;
+    assert_eq!(
+        throttled, 9.0,
+        "two by the configured limit and seven by the lower one"
+    );
     running.stop().await;
 }
 
@@ -290,10 +305,130 @@ async fn a_restart_keeps_peers_and_announcements() {
         "the local peer and the cached one: {peers:?}"
     );
     running.announce(&announce(1, 1, Event::Stopped)).await;
+    let of_first = || -> Vec<Event> {
+        let received = forwarder.received().into_iter();
+        let first = announce(1, 1, Event::None).peer_id;
+        let of_first = received.filter(|received| received.peer == first);
+        of_first.map(|received| received.event).collect()
+    };
     until("the forwarder receives stopped", || {
-        forwarder.events() == [Event::Started, Event::Stopped]
+        of_first() == [Event::Started, Event::Stopped]
     })
     .await;
     running.stop().await;
     std::fs::remove_file(path).unwrap();
+}
+
+/// Starts a tracker with forwarders that respond and one that hangs once it is known to respond,
+/// and announces a torrent to it, so that it holds the only worker.
+async fn with_hung_worker(others: &[String]) -> (Running, Forwarder) {
+    let hung = Forwarder::http(Behaviour::Peers(vec![])).await;
+    let uris = [http_uri(&hung)].into_iter().chain(others.iter().cloned());
+    // No test waits so long.
+    let settings = format!(
+        "forwarder_workers = 1\nmax_forwarder_workers = 1\nforward_timeout = '600s'\n{}",
+        listed(uris)
+    );
+    let running = Running::start(&settings);
+    running.prove(&[&hung]).await;
+    hung.set(Behaviour::Raw(Vec::new()));
+    running.announce(&announce(1, 1, Event::Started)).await;
+    until("the only worker hangs", || hung.received().len() == 1).await;
+    (running, hung)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn udp_forwarders_need_no_worker() {
+    let udp = Forwarder::udp(Behaviour::Peers(vec![])).await;
+    let responds = || Behaviour::Peers(vec![]);
+    let silent = futures_util::future::join_all((0..20).map(|_| Forwarder::udp(responds()))).await;
+    let others: Vec<_> = [&udp].into_iter().chain(&silent).map(udp_uri).collect();
+    let (running, _hung) = with_hung_worker(&others).await;
+    for one in &silent {
+        one.set(Behaviour::Silent);
+    }
+    for hash in 2..50 {
+        running.announce(&announce(hash, 1, Event::None)).await;
+    }
+    until("the good one is asked for every torrent", || {
+        let received = udp.received();
+        let asked = |hash| {
+            let hash = announce(hash, 1, Event::None).info_hash;
+            received.iter().any(|received| received.hash == hash)
+        };
+        (1..50).all(asked)
+    })
+    .await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_do_not_wait_for_workers() {
+    let good = Forwarder::http(Behaviour::Peers(vec![])).await;
+    let (running, _hung) = with_hung_worker(&[http_uri(&good)]).await;
+    let first = announce(1, 1, Event::None).peer_id;
+    // The announce of the other peer may wait behind the one that hangs.
+    running.announce(&announce(2, 2, Event::Completed)).await;
+    until("completed arrives", || {
+        let received = good.received();
+        let completed = |r: &&crate::support::ReceivedAnnounce| r.event == Event::Completed;
+        received
+            .iter()
+            .find(completed)
+            .is_some_and(|r| r.peer != first)
+    })
+    .await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_local_peer_is_announced_and_replaced_when_it_stops() {
+    let forwarder = Forwarder::udp(Behaviour::Peers(vec![])).await;
+    let settings = format!("announce_peers = 'one'\n{}", listed([udp_uri(&forwarder)]));
+    for (settings, peers) in [(listed([udp_uri(&forwarder)]), 3), (settings, 1)] {
+        forwarder.received.lock().unwrap().clear();
+        let running = Running::start(&settings);
+        for peer in 1..=3 {
+            running.announce(&announce(1, peer, Event::Started)).await;
+        }
+        let known = || -> Vec<_> {
+            let received = forwarder.received().into_iter();
+            received.map(|r| (r.peer.0[1], r.event)).collect()
+        };
+        until("peers are announced", || known().len() == peers).await;
+        running.announce(&announce(1, 1, Event::Stopped)).await;
+        until("stopped arrives", || known().contains(&(1, Event::Stopped))).await;
+        // With one at a time, another one takes its place at once.
+        until("another is known", || {
+            known().iter().any(|(peer, _)| *peer != 1)
+        })
+        .await;
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopped_needs_the_address_or_the_key() {
+    let forwarder = Forwarder::udp(Behaviour::Peers(vec![])).await;
+    let running = Running::start(&listed([udp_uri(&forwarder)]));
+    let peer = announce(1, 1, Event::Started);
+    running.announce(&peer).await;
+    until("started arrives", || forwarder.received().len() == 1).await;
+    let other = Client::at("127.0.0.9:0", running.udp());
+    let id = other.connect();
+    let mut forged = announce(1, 1, Event::Stopped);
+    for key in [8, 7] {
+        assert_eq!(forwarder.events(), [Event::Started]);
+        running.shows("/stats", "peers: 1\n").await;
+        forged.key = Some(key);
+        let mut packet = Vec::new();
+        udp::write_announce(id, 5, &forged, b"", &mut packet);
+        other.exchange(&packet).expect("a response");
+    }
+    until("stopped arrives with the key", || {
+        forwarder.events() == [Event::Started, Event::Stopped]
+    })
+    .await;
+    running.shows("/stats", "peers: 0\n").await;
+    running.stop().await;
 }

@@ -342,7 +342,7 @@ async fn the_panel_shows_explains_and_acts() {
     assert!(value("peer 192.0.2.1:1").starts_with(&by));
     assert!(value("peer 127.0.0.1:10001").contains(&format!("announced to {}", forwarder.address)));
     let asked = value(&format!("forwarder {}", forwarder.address));
-    assert!(asked.contains("1 new peers; due in 1"), "{asked}");
+    assert!(asked.contains("1 new peers; due in 9"), "{asked}");
     let skipped = value(&format!("forwarder {quiet}"));
     assert!(
         skipped.starts_with("never asked; skipped: suspended for"),

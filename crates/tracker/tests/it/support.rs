@@ -20,6 +20,8 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct Running {
     pub(crate) tracker: Tracker,
     shutdown: Shutdown,
+    /// Forwards that were offered before the test began.
+    offered: Mutex<f64>,
 }
 
 /// Loads the section from settings in TOML.
@@ -55,7 +57,12 @@ impl Running {
         let proxies = hyper_util::client::proxy::matcher::Matcher::builder().build();
         let outbound = Outbound::with_proxies(&OutboundConfig::default(), proxies).unwrap();
         let tracker = Tracker::start(&section, outbound, &shutdown)?;
-        Ok(Running { tracker, shutdown })
+        let offered = Mutex::default();
+        Ok(Running {
+            tracker,
+            shutdown,
+            offered,
+        })
     }
 
     pub(crate) async fn stop(self) {
@@ -116,14 +123,56 @@ impl Running {
             .unwrap()
     }
 
+    /// Announces torrents until every forwarder has responded, because one that is not known to
+    /// respond is asked for one torrent at a time. Then forgets all of it.
+    pub(crate) async fn prove(&self, forwarders: &[&Forwarder]) {
+        let end = Instant::now() + TIMEOUT;
+        let mut hash = 1 << 30;
+        let unasked = |text: &[u8]| {
+            let text = String::from_utf8_lossy(text).into_owned();
+            let mut lines = text.lines();
+            lines.any(|line| line.contains("_forwarder_requests_total{") && line.ends_with(" 0"))
+        };
+        while unasked(&self.get("/metrics").await) {
+            assert!(Instant::now() < end, "a forwarder is not asked");
+            let before = self
+                .metric("headworks_tracker_forwards_offered_total")
+                .await;
+            self.announce(&announce(hash, 99, Event::None)).await;
+            hash += 1;
+            while self
+                .metric("headworks_tracker_forwards_offered_total")
+                .await
+                == before
+                || self.metric("queue_depth").await > 0.0
+            {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        for hash in 1 << 30..hash {
+            self.announce(&announce(hash, 99, Event::Stopped)).await;
+        }
+        self.shows("/stats", "torrents: 0\n").await;
+        self.shows("/stats", "delayed 0, running 0").await;
+        let offered = "headworks_tracker_forwards_offered_total";
+        *self.offered.lock().unwrap() = self.metric(offered).await;
+        for forwarder in forwarders {
+            forwarder.received.lock().unwrap().clear();
+            forwarder.requests.lock().unwrap().clear();
+        }
+    }
+
     /// Waits until `offered` forwards were offered to the queue and `waiting` of them are still
     /// queued.
     pub(crate) async fn queues(&self, offered: u32, waiting: u32) {
         let end = Instant::now() + TIMEOUT;
         let wanted = (f64::from(offered), f64::from(waiting));
         loop {
-            let offered = self.metric("headworks_tracker_forwards_offered_total");
-            let current = (offered.await, self.metric("queue_depth").await);
+            let offered = self
+                .metric("headworks_tracker_forwards_offered_total")
+                .await;
+            let offered = offered - *self.offered.lock().unwrap();
+            let current = (offered, self.metric("queue_depth").await);
             if current == wanted {
                 return;
             }

@@ -8,6 +8,7 @@ use crate::stats::Stats;
 use headworks_service::authenticator::AuthOutcome;
 use headworks_tracker_wire::query;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Appends the page at `path` to `body` and returns its status and content type.
@@ -24,15 +25,19 @@ pub(super) fn write(
             (200, PLAIN_TEXT)
         }
         b"/stats" | b"/stats.json" => {
-            let mut stats = Stats::of(announces);
-            if may_see_clients(announces, peer, request) {
-                stats.add_clients(announces);
-            }
+            let page = match may_see_clients(announces, peer, request) {
+                true => {
+                    let mut stats = Stats::of(announces);
+                    stats.add_clients(announces);
+                    Arc::new(stats.render())
+                }
+                false => announces.stats_page.get(announces),
+            };
             if path == b"/stats.json" || wants_json(request) {
-                let _ = serde_json::to_writer_pretty(body, &stats);
+                body.extend_from_slice(page.json.as_bytes());
                 return (200, "application/json");
             }
-            body.extend_from_slice(stats.to_string().as_bytes());
+            body.extend_from_slice(page.text.as_bytes());
             (200, PLAIN_TEXT)
         }
         b"/metrics" => {

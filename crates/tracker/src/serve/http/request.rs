@@ -136,6 +136,12 @@ mod tests {
                 400,
                 "GET / HTTP/1.1\r\nA: b\r\n X-Forwarded-For: 1.2.3.4\r\n\r\n",
             ),
+            (
+                400,
+                "GET / HTTP/1.1\r\nA: b\rX-Forwarded-For: 1.2.3.4\r\n\r\n",
+            ),
+            (400, "GET / HTTP/1.1\r\nA: b\r\n\tc: 1.2.3.4\r\n\r\n"),
+            (400, "GET / HTTP/1.1\r\nno colon\r\n\r\n"),
         ] {
             let Parsed::Invalid(got, _) = parse(text.as_bytes()) else {
                 panic!("{text}")

@@ -1,0 +1,115 @@
+use super::*;
+use crate::forwarders::Forwarder;
+use headworks_tracker_wire::udp::Request;
+use headworks_tracker_wire::{Announce, Counts};
+use tokio::net::UdpSocket;
+
+fn client() -> UdpClient {
+    UdpClient::new(DnsCache::default()).unwrap()
+}
+
+fn state(uri: &str) -> ForwarderState {
+    ForwarderState::new(&Forwarder::at(uri), "f").unwrap()
+}
+
+/// Answers every request at an address and counts them.
+fn respond(socket: UdpSocket) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut buffer = [0; 2048];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+            let mut out = Vec::new();
+            match udp::parse_request(&buffer[..length]) {
+                Ok(Request::Connect { transaction }) => {
+                    udp::write_connect_response(transaction, 9, &mut out);
+                }
+                Ok(Request::Announce { transaction, .. }) => {
+                    udp::write_announce_response(transaction, 900, Counts::default(), &mut out);
+                }
+                _ => continue,
+            }
+            let _ = socket.send_to(&out, from).await;
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_closed_port_is_refused_at_once() {
+    let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = closed.local_addr().unwrap();
+    drop(closed);
+    let open = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let good = state(&format!("udp://{}", open.local_addr().unwrap()));
+    let _task = respond(open);
+    let (client, bad) = (client(), state(&format!("udp://{address}")));
+    let announce = Announce::default();
+    for _ in 0..3 {
+        // The refusal ends the request: nothing here would end its wait otherwise.
+        let result = client.announce(&AnnounceQuery::new(&bad, &announce)).await;
+        assert_eq!(result, Err(ClientError::Refused));
+        // The refusal is that of another forwarder, although they share the socket.
+        let result = client.announce(&AnnounceQuery::new(&good, &announce)).await;
+        assert!(
+            matches!(result, Ok(AnnounceResponse::Peers(_))),
+            "{result:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_family_that_responds_is_used() {
+    let v6 = UdpSocket::bind("[::1]:0").await.unwrap();
+    let port = v6.local_addr().unwrap().port();
+    // A socket that never responds on IPv4.
+    let _silent = UdpSocket::bind(("127.0.0.1", port)).await;
+    let _task = respond(v6);
+    let (client, forwarder) = (client(), state(&format!("udp://both.example:{port}")));
+    let both = [
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        SocketAddr::from((Ipv6Addr::LOCALHOST, port)),
+    ];
+    let (to, _) = client.connect_first(&forwarder, &both).await.unwrap();
+    assert!(to.is_ipv6());
+    assert_eq!(*forwarder.responding_address.lock(), Some(to));
+}
+
+#[test]
+fn families_alternate() {
+    let addresses = ["[::1]:1", "[::2]:1", "1.1.1.1:1", "2.2.2.2:1", "3.3.3.3:1"];
+    let addresses = addresses.map(|address| address.parse().unwrap());
+    let texts = |with_v6| -> Vec<String> {
+        let alternating = alternate(&addresses, with_v6).into_iter();
+        alternating.map(|address| address.to_string()).collect()
+    };
+    assert_eq!(
+        texts(true),
+        ["1.1.1.1:1", "[::1]:1", "2.2.2.2:1", "[::2]:1"]
+    );
+    assert_eq!(texts(false), ["1.1.1.1:1", "2.2.2.2:1", "3.3.3.3:1"]);
+}
+
+/// Returns the number of packets in a socket.
+fn packets(socket: &std::net::UdpSocket) -> usize {
+    socket.set_nonblocking(true).unwrap();
+    let mut buffer = [0; 2048];
+    std::iter::from_fn(|| socket.recv(&mut buffer).ok()).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn packets_are_retransmitted_with_growing_pauses() {
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let forwarder = state(&format!("udp://{}", silent.local_addr().unwrap()));
+    let client = client();
+    let query = AnnounceQuery::new(&forwarder, &Announce::default());
+    let ask = |limit| tokio::time::timeout(Duration::from_secs(limit), client.announce(&query));
+    assert!(ask(100).await.is_err());
+    assert_eq!(packets(&silent), 3, "at 0, 15 and 45 s");
+    for _ in 0..20 {
+        forwarder.latency.record_response(Duration::from_millis(50));
+    }
+    assert!(ask(10).await.is_err());
+    assert_eq!(
+        packets(&silent),
+        3,
+        "at 0, 2 and 6 s, for a forwarder that is usually quick"
+    );
+}

@@ -8,12 +8,14 @@ use crate::status::Status;
 use crate::store::{
     CommitMode, EntryKey, FolderId, Pair, path_of, read_pairs, set_meta, unpack_folder,
 };
+use futures_util::FutureExt;
 use headworks_storage::display;
 use headworks_storage::{Backend, Kind};
 use rusqlite::{OptionalExtension, Transaction, params};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// Options of a verification.
@@ -170,9 +172,10 @@ impl Job {
         verified: &mut Verification,
         result: Option<std::result::Result<CheckResult, tokio::task::JoinError>>,
     ) -> Result<()> {
-        let Some(Ok(result)) = result else {
+        let Some(result) = result else {
             return Ok(());
         };
+        let result = result.expect("a check catches its panics and is never cancelled");
         verified.entries += 1;
         self.progress.add_done(1, result.bytes);
         verified.hashed += u64::from(result.hash.is_some());
@@ -253,9 +256,15 @@ struct CheckResult {
 
 impl EntryCheck {
     async fn run(self) -> CheckResult {
-        let (reason, hash) = match self.compare().await {
-            Ok(result) => result,
-            Err(error) => (Some(format!("cannot read: {}", error.cause())), None),
+        // A check that panics has checked nothing, and its entry must not count as verified.
+        let compared = AssertUnwindSafe(self.compare()).catch_unwind().await;
+        let (reason, hash) = match compared {
+            Ok(Ok(result)) => result,
+            Ok(Err(error)) => (Some(format!("cannot read: {}", error.cause())), None),
+            Err(_panic) => (
+                Some("cannot check: an internal error, see the log".to_owned()),
+                None,
+            ),
         };
         let hash = hash.map(|hash| {
             (

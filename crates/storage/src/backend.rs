@@ -42,6 +42,12 @@ pub trait Chunks: Send {
         None
     }
 
+    /// Returns whether the bytes are known to be those of the file once the last was returned: they
+    /// were compared with a checksum that the storage states, or come from this machine.
+    fn is_checked(&self) -> bool {
+        false
+    }
+
     /// Returns the entry of the file after its last byte was read, if that needs no further call.
     fn entry_at_end(&self) -> Option<&Entry> {
         None

@@ -30,6 +30,9 @@ pub enum ErrorKind {
     Overload(Option<Duration>),
     /// A retry may succeed.
     Temporary,
+    /// The bytes are not those whose checksum the storage states. Another read may be right; what
+    /// was made of these bytes must not be kept.
+    Corrupt,
     /// The whole storage is gone.
     Gone,
     /// Another error.
@@ -127,7 +130,7 @@ impl Error {
     pub fn fault(&self) -> Fault {
         match self.kind {
             ErrorKind::Overload(after) => Fault::Overload(after.unwrap_or(BUSY)),
-            ErrorKind::Temporary => Fault::Temporary,
+            ErrorKind::Temporary | ErrorKind::Corrupt => Fault::Temporary,
             ErrorKind::NoSpace | ErrorKind::Gone => Fault::Fatal,
             _ => Fault::Permanent,
         }

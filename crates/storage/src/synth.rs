@@ -281,6 +281,10 @@ struct SynthChunks {
 }
 
 impl Chunks for SynthChunks {
+    fn is_checked(&self) -> bool {
+        true
+    }
+
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>>> {
         let wanted = self.end.saturating_sub(self.offset).min(CHUNK) as usize;
         let mut buffer = vec![0; wanted];

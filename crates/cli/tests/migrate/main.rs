@@ -1,6 +1,7 @@
 //! `headworks migrate`, run as a user runs it, and checked by independent programs.
 
 mod controls;
+mod corrupt;
 mod crashes;
 mod deep;
 mod deletions;

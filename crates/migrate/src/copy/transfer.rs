@@ -171,6 +171,12 @@ impl Copier {
                     upload.abort().await?;
                     return self.size_mismatch(pair).await;
                 }
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    // Which of the bytes are wrong is not known, so no part of them is resumed.
+                    upload.abort().await?;
+                    self.forget_part(pair).await?;
+                    return Err(error);
+                }
                 Err(error) => {
                     // A durable part can be resumed; anything else is removed.
                     if part.is_none() && end <= PART_SIZE && !keeps_parts {
@@ -215,7 +221,11 @@ impl Copier {
             ..pair.entry.clone()
         };
         let entry = upload.finish(like, extended).await?;
-        let digest = hash.0.map(|hasher| hasher.finalize().into());
+        // The hash of bytes that the storage says nothing about proves nothing about its file: a
+        // verification by hash reads both sides then.
+        let is_checked = chunks.is_none_or(|chunks| chunks.is_checked());
+        let hash = hash.0.filter(|_| is_checked);
+        let digest = hash.map(|hasher| hasher.finalize().into());
         Ok(TransferOutcome::Done(entry.into(), digest, info.modified))
     }
 
@@ -440,6 +450,23 @@ impl Copier {
             .destination
             .discard(&pair.folder, &pair.entry.name, &plan);
         let _ = discard.await;
+    }
+
+    async fn forget_part(&self, pair: &Pair) -> Result<(), Error> {
+        let (parent, name) = (pair.parent, pair.entry.name.clone());
+        let forgotten = self.writer.write(move |transaction| {
+            let delete = "DELETE FROM part WHERE parent = ? AND name = ?";
+            transaction.execute(delete, params![parent, name]).map(drop)
+        });
+        let failed = |error: crate::Error| {
+            Error::new(
+                ErrorKind::Other,
+                "forget the parts of",
+                &pair.path(),
+                error.to_string(),
+            )
+        };
+        forgotten.await.map_err(failed)
     }
 
     async fn load_part(&self, pair: &Pair) -> Option<Part> {

@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use http::header::CONTENT_RANGE;
 use http::{HeaderMap, Method};
 use std::sync::Arc;
 
@@ -96,9 +97,12 @@ impl RangeSource for Blob {
     }
 
     fn check(&self, headers: &HeaderMap) -> Option<Checksum> {
-        let md5 = BASE64_STANDARD
-            .decode(header_text(headers, "content-md5")?)
-            .ok()?;
+        // In the response to a range, `content-md5` would be that of the range.
+        let name = match headers.contains_key(CONTENT_RANGE) {
+            true => "x-ms-blob-content-md5",
+            false => "content-md5",
+        };
+        let md5 = BASE64_STANDARD.decode(header_text(headers, name)?).ok()?;
         Some(Checksum::md5(hex::encode(md5).as_bytes()))
     }
 

@@ -15,6 +15,9 @@ pub(super) const MAX_SINGLE_READ: u64 = 8 << 20;
 /// Maximum number of resumptions of a read.
 const MAX_RESUMES: u32 = 8;
 
+/// The message about bytes that were changed on their way.
+pub(super) const MISMATCH: &str = "the bytes do not match the checksum that the storage states";
+
 /// A remote file.
 pub(crate) trait RangeSource: Send + Sync {
     /// Requests a range or the whole file, of a certain version if one is given.
@@ -27,7 +30,8 @@ pub(crate) trait RangeSource: Send + Sync {
     /// Returns the entry and the metadata from the headers of a response.
     fn info(&self, headers: &HeaderMap) -> (Entry, Extended);
 
-    /// Returns the expected checksum of a complete response.
+    /// Returns the checksum of the whole file, if the headers state it. They may be those of a
+    /// range.
     fn check(&self, _headers: &HeaderMap) -> Option<Checksum> {
         None
     }
@@ -51,14 +55,14 @@ impl Checksum {
         Checksum::Md5(Md5::new(), expected.to_ascii_lowercase())
     }
 
-    fn update(&mut self, bytes: &[u8]) {
+    pub(super) fn update(&mut self, bytes: &[u8]) {
         match self {
             Checksum::Sha256(hasher, _) => hasher.update(bytes),
             Checksum::Md5(hasher, _) => hasher.update(bytes),
         }
     }
 
-    fn matches(self) -> bool {
+    pub(super) fn matches(self) -> bool {
         match self {
             Checksum::Sha256(hasher, expected) => hasher.finalize().as_slice() == expected,
             Checksum::Md5(hasher, expected) => {
@@ -77,6 +81,9 @@ pub(crate) struct RangedRead<R> {
     at: u64,
     end: u64,
     check: Option<Checksum>,
+    is_checked: bool,
+    /// The checksum of the file that this range begins, for a reader of all its ranges.
+    pub(super) whole_check: Option<Checksum>,
     resumes: u32,
 }
 
@@ -110,6 +117,8 @@ impl<R: RangeSource> RangedRead<R> {
             at: offset,
             end: offset.saturating_add(length),
             check: None,
+            is_checked: false,
+            whole_check: None,
             resumes: 0,
         };
         if offset > 0 && length == 0 {
@@ -122,8 +131,12 @@ impl<R: RangeSource> RangedRead<R> {
         };
         (reading.found, reading.extended) = reading.file.info(&response.headers);
         reading.end = reading.end.min(reading.found.size);
-        if is_single && reading.end == reading.found.size {
-            reading.check = reading.file.check(&response.headers);
+        if offset == 0 {
+            let check = reading.file.check(&response.headers);
+            match reading.end == reading.found.size {
+                true => (reading.is_checked, reading.check) = (check.is_some(), check),
+                false => reading.whole_check = check,
+            }
         }
         reading.response = Some(response);
         Ok(reading)
@@ -192,10 +205,7 @@ impl<R: RangeSource> RangedRead<R> {
         self.response = None;
         match self.check.take().is_none_or(Checksum::matches) {
             true => Ok(None),
-            false => {
-                let message = "the bytes do not match their checksum";
-                Err(self.file.failure(ErrorKind::Temporary, message))
-            }
+            false => Err(self.file.failure(ErrorKind::Corrupt, MISMATCH)),
         }
     }
 }
@@ -207,5 +217,9 @@ impl<R: RangeSource> Chunks for RangedRead<R> {
 
     fn info(&self) -> Option<(&Entry, &Extended)> {
         Some((&self.found, &self.extended))
+    }
+
+    fn is_checked(&self) -> bool {
+        self.is_checked
     }
 }

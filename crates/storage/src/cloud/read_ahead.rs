@@ -4,7 +4,7 @@
 //! fetched early waits in memory, which is bounded over all files. Without memory for it, ranges
 //! are read one after the other as they arrive.
 
-use super::ranged_read::{MAX_SINGLE_READ, RangeSource, RangedRead};
+use super::ranged_read::{Checksum, MAX_SINGLE_READ, MISMATCH, RangeSource, RangedRead};
 use crate::backend::{Chunks, Extended};
 use crate::error::{ErrorKind, Result};
 use crate::{BoxFuture, DIRECT_IO_ALIGNMENT, Entry};
@@ -41,10 +41,14 @@ pub(crate) async fn read<R: RangeSource + 'static>(
         let reading = RangedRead::open(file, offset, length).await?;
         return Ok(Box::new(reading));
     }
-    let current = RangedRead::open_at(file.clone(), offset, PIECE_SIZE, None).await?;
+    let mut current = RangedRead::open_at(file.clone(), offset, PIECE_SIZE, None).await?;
     let (entry, extended) = (current.found.clone(), current.extended.clone());
+    let end = offset.saturating_add(length).min(entry.size);
+    let check = current.whole_check.take().filter(|_| end == entry.size);
     Ok(Box::new(ReadAhead {
-        end: offset.saturating_add(length).min(entry.size),
+        is_checked: check.is_some(),
+        check,
+        end,
         at: offset.saturating_add(PIECE_SIZE),
         file,
         entry,
@@ -80,6 +84,9 @@ struct ReadAhead<R> {
     /// The following ranges, in order.
     pending: VecDeque<PendingPiece>,
     ready: Option<Piece>,
+    /// The checksum of the whole file, computed as its bytes are handed out in order.
+    check: Option<Checksum>,
+    is_checked: bool,
     /// The start of the next range to request.
     at: u64,
     end: u64,
@@ -186,10 +193,28 @@ async fn collect<R: RangeSource>(
 
 impl<R: RangeSource + 'static> Chunks for ReadAhead<R> {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        Box::pin(self.bytes())
+        Box::pin(async move {
+            let bytes = self.bytes().await?;
+            match &bytes {
+                Some(bytes) => {
+                    if let Some(check) = &mut self.check {
+                        check.update(bytes);
+                    }
+                }
+                None if !self.check.take().is_none_or(Checksum::matches) => {
+                    return Err(self.file.failure(ErrorKind::Corrupt, MISMATCH));
+                }
+                None => {}
+            }
+            Ok(bytes)
+        })
     }
 
     fn info(&self) -> Option<(&Entry, &Extended)> {
         Some((&self.entry, &self.extended))
+    }
+
+    fn is_checked(&self) -> bool {
+        self.is_checked
     }
 }

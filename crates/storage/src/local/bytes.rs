@@ -64,6 +64,10 @@ fn read_at(file: &OwnedFd, offset: u64, end: u64) -> rustix::io::Result<Bytes> {
 }
 
 impl Chunks for LocalChunks {
+    fn is_checked(&self) -> bool {
+        true
+    }
+
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>>> {
         Box::pin(async {
             if let Some(first) = self.first.take().filter(|first| !first.is_empty()) {

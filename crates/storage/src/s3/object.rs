@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use http::header::CONTENT_RANGE;
 use http::{HeaderMap, Method};
 use std::sync::Arc;
 
@@ -106,7 +107,9 @@ impl RangeSource for Object {
         if !self.bucket.checksums {
             return None;
         }
-        let header = header_text(headers, "x-amz-checksum-sha256");
+        // In the response to a range, it is the checksum of that range.
+        let whole = !headers.contains_key(CONTENT_RANGE);
+        let header = header_text(headers, "x-amz-checksum-sha256").filter(|_| whole);
         if let Some(hash) = header.and_then(|base64| BASE64_STANDARD.decode(base64).ok()) {
             return Some(Checksum::sha256(hash));
         }

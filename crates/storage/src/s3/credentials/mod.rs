@@ -14,6 +14,7 @@ use headworks_outbound::Outbound;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Access keys, and their expiry in seconds since 1970.
 #[derive(Clone, PartialEq, Eq)]
@@ -32,6 +33,8 @@ impl std::fmt::Debug for AccessKeys {
 
 /// Keys are refreshed when they are valid for less than this, in seconds.
 const REFRESH_MARGIN: i64 = 300;
+/// Keys that have not expired are fetched at most this often.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The source of keys.
 #[derive(Clone)]
@@ -62,7 +65,8 @@ impl std::fmt::Debug for Source {
 pub(crate) struct Credentials {
     source: Source,
     outbound: Outbound,
-    current: Mutex<Option<Arc<AccessKeys>>>,
+    /// The keys, and when they were fetched.
+    current: Mutex<Option<(Arc<AccessKeys>, Instant)>>,
     fetching: tokio::sync::Mutex<()>,
 }
 
@@ -102,7 +106,8 @@ impl Credentials {
             &file("AWS_CONFIG_FILE", "config"),
             profile_name,
         )?;
-        if named.is_some() && settings.is_empty() {
+        let environment_keys = get("AWS_ACCESS_KEY_ID").is_some() && profile.is_none();
+        if named.is_some() && settings.is_empty() && !environment_keys {
             let message = "no such profile in the credentials and config files";
             return Err(fail("use the profile", profile_name, message));
         }
@@ -115,7 +120,12 @@ impl Credentials {
         let source = if anonymous {
             Source::Anonymous
         } else {
-            source(&get, named.is_some(), profile_name, &settings)?
+            source(
+                &get,
+                (profile.is_some(), named.is_some()),
+                profile_name,
+                &settings,
+            )?
         };
         let found = Credentials {
             source,
@@ -147,7 +157,7 @@ impl Credentials {
             Source::Process(profile, command) => process::fetch(profile, command).await?,
         };
         let keys = Arc::new(fetched);
-        *self.current.lock() = Some(keys.clone());
+        *self.current.lock() = Some((keys.clone(), Instant::now()));
         Ok(Some(keys))
     }
 
@@ -158,22 +168,24 @@ impl Credentials {
 
     fn unexpired(&self) -> Option<Arc<AccessKeys>> {
         let now = jiff::Timestamp::now().as_second();
-        let current = self.current.lock().clone()?;
-        let is_valid = current
-            .expires
-            .is_none_or(|expires| expires - REFRESH_MARGIN > now);
+        let (current, fetched) = self.current.lock().clone()?;
+        // Keys that are short-lived from the start are not fetched for every request.
+        let is_new = fetched.elapsed() < REFRESH_INTERVAL;
+        let margin = if is_new { 0 } else { REFRESH_MARGIN };
+        let is_valid = current.expires.is_none_or(|expires| expires - margin > now);
         is_valid.then_some(current)
     }
 }
 
 fn source(
     get: &dyn Fn(&str) -> Option<String>,
-    named: bool,
+    (in_location, named): (bool, bool),
     profile: &str,
     settings: &profile::Settings,
 ) -> Result<Source> {
-    // A profile requested by name takes precedence over keys in the environment.
-    if !named
+    // As in AWS's own tools: keys in the environment precede `AWS_PROFILE`. Only a profile that the
+    // location names precedes them.
+    if !in_location
         && let (Some(id), Some(secret)) = (get("AWS_ACCESS_KEY_ID"), get("AWS_SECRET_ACCESS_KEY"))
     {
         return fixed(&id, &secret, get("AWS_SESSION_TOKEN").as_deref());
@@ -187,13 +199,7 @@ fn source(
             file, role, session, sts,
         )));
     }
-    if let (Some(id), Some(secret)) = (
-        settings.get("aws_access_key_id"),
-        settings.get("aws_secret_access_key"),
-    ) {
-        let token = settings.get("aws_session_token").map(String::as_str);
-        return fixed(id, secret, token);
-    }
+    let has_role = settings.contains_key("role_arn");
     if let (Some(file), Some(role)) = (
         settings.get("web_identity_token_file"),
         settings.get("role_arn"),
@@ -202,15 +208,19 @@ fn source(
         let identity = roles::WebIdentity::new(file.clone(), role.clone(), session, sts);
         return Ok(Source::WebIdentity(identity));
     }
+    // A role must be assumed: the keys beside it are only for that.
+    if has_role || settings.contains_key("sso_session") || settings.contains_key("sso_start_url") {
+        return Ok(Source::Process(profile.to_owned(), export_command(profile)));
+    }
+    if let (Some(id), Some(secret)) = (
+        settings.get("aws_access_key_id"),
+        settings.get("aws_secret_access_key"),
+    ) {
+        let token = settings.get("aws_session_token").map(String::as_str);
+        return fixed(id, secret, token);
+    }
     if let Some(command) = settings.get("credential_process") {
         return Ok(Source::Process(profile.to_owned(), command.clone()));
-    }
-    let other = ["sso_session", "sso_start_url", "role_arn"];
-    if let Some(key) = other.iter().find(|key| settings.contains_key(**key)) {
-        let message = format!(
-            "it uses `{key}`, which is not supported; run `aws configure export-credentials` and export its output"
-        );
-        return Err(fail("use the profile", profile, message));
     }
     if let Some(container) = roles::Container::find(get) {
         return Ok(Source::Container(container));
@@ -222,6 +232,13 @@ fn source(
     Ok(Source::Instance(
         base.unwrap_or_else(|| "http://169.254.169.254".to_owned()),
     ))
+}
+
+/// The command of AWS's own tool that prints the keys of any profile: single sign-on, assumed
+/// roles, chains of profiles. It is run again before the keys expire.
+fn export_command(profile: &str) -> String {
+    let quoted = profile.replace('\'', r"'\''");
+    format!("aws configure export-credentials --format process --profile '{quoted}'")
 }
 
 /// Parses a time into seconds since 1970.

@@ -101,7 +101,7 @@ async fn profiles_are_read_from_both_files() {
     let dir = tempfile::tempdir().unwrap();
     let (credentials, config) = (dir.path().join("credentials"), dir.path().join("config"));
     std::fs::write(&credentials, "[default]\naws_access_key_id = d\naws_secret_access_key = ds\n[work]\naws_access_key_id=w\naws_secret_access_key=ws\naws_session_token=wt\n").unwrap();
-    std::fs::write(&config, "# comment\n[profile work]\nregion = eu-central-1\ns3 =\n  region = nested\nendpoint_url = http://e\n[profile sso]\nsso_session = x\n").unwrap();
+    std::fs::write(&config, "# comment\n[profile work]\nregion = eu-central-1\ns3 =\n  region = nested\nendpoint_url = http://e\n[profile sso]\nsso_session = x\n[profile role]\nrole_arn = r\nsource_profile = work\naws_access_key_id = raw\naws_secret_access_key = raw\n[profile it's]\nrole_arn = r\n").unwrap();
     let files = [
         ("AWS_SHARED_CREDENTIALS_FILE", credentials.to_str().unwrap()),
         ("AWS_CONFIG_FILE", config.to_str().unwrap()),
@@ -121,9 +121,23 @@ async fn profiles_are_read_from_both_files() {
         refused.contains("nobody") && refused.contains("no such profile"),
         "{refused}"
     );
-    let refused = find(&files, Some("sso")).unwrap_err().to_string();
-    assert!(refused.contains("export-credentials"), "{refused}");
-    // A profile requested by name takes precedence over keys in the environment.
+    // Single sign-on and roles are left to AWS's own tool; the raw keys beside a role are not used.
+    for profile in ["sso", "role", "it's"] {
+        let (found, _) = find(&files, Some(profile)).unwrap();
+        let Source::Process(_, command) = &found.source else {
+            panic!("{:?}", found.source)
+        };
+        let quoted = profile.replace('\'', r"'\''");
+        assert!(
+            command.ends_with(&format!("--profile '{quoted}'")),
+            "{command}"
+        );
+        assert!(
+            command.starts_with("aws configure export-credentials"),
+            "{command}"
+        );
+    }
+    // Keys in the environment precede AWS_PROFILE, and a profile in the location precedes both.
     let named = [
         files[0],
         files[1],
@@ -131,17 +145,15 @@ async fn profiles_are_read_from_both_files() {
         ("AWS_ACCESS_KEY_ID", "e"),
         ("AWS_SECRET_ACCESS_KEY", "e"),
     ];
-    assert_eq!(
-        find(&named, None)
-            .unwrap()
-            .0
-            .keys()
-            .await
-            .unwrap()
-            .unwrap()
-            .id,
-        "w"
-    );
+    let id = async |pairs: &[(&str, &str)], profile| {
+        let (found, _) = find(pairs, profile).unwrap();
+        found.keys().await.unwrap().unwrap().id.clone()
+    };
+    assert_eq!(id(&named, None).await, "e");
+    assert_eq!(id(&named, Some("work")).await, "w");
+    assert_eq!(id(&named[..3], None).await, "w");
+    let missing = [("AWS_PROFILE", "nobody"), named[3], named[4]];
+    assert_eq!(id(&missing, None).await, "e");
 }
 
 #[tokio::test]
@@ -225,6 +237,27 @@ async fn without_credentials_the_error_names_the_way_out() {
         refused.contains("AWS_ACCESS_KEY_ID") && refused.contains("?anonymous"),
         "{refused}"
     );
+}
+
+#[tokio::test]
+async fn a_program_is_not_run_for_every_request_though_its_keys_expire_soon() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, runs) = (dir.path().join("config"), dir.path().join("runs"));
+    let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(200);
+    let printed =
+        format!(r#"{{"Version":1,"AccessKeyId":"i","SecretAccessKey":"s","Expiration":"{soon}"}}"#);
+    let command = format!("echo x >> {}; echo '{printed}'", runs.display());
+    std::fs::write(
+        &config,
+        format!("[default]\ncredential_process = {command}\n"),
+    )
+    .unwrap();
+    let files = [("AWS_CONFIG_FILE", config.to_str().unwrap())];
+    let (credentials, _) = find(&files, None).unwrap();
+    for _ in 0..5 {
+        credentials.keys().await.unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&runs).unwrap(), "x\n");
 }
 
 #[tokio::test]

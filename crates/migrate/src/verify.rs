@@ -41,6 +41,8 @@ pub struct Verification {
     pub examples: Vec<(String, String)>,
     /// Entries that the copy knowingly left out, which were not checked.
     pub left_out: u64,
+    /// Those of them that no filter and no rule left out: the destination cannot hold them.
+    pub unsupported: u64,
 }
 
 impl Verification {
@@ -102,10 +104,14 @@ impl Job {
                 if self.stop.is_cancelled() {
                     return Err(Error::Stopped);
                 }
-                let Some(check) = self.prepare_check(&state, pair, options)? else {
+                let status = status(state.connection(), &self.compare, &pair)?;
+                let excluded = status == Status::Excluded;
+                if excluded || matches!(status, Status::Unsupported | Status::NameConflict) {
                     verified.left_out += 1;
+                    verified.unsupported += u64::from(!excluded);
                     continue;
-                };
+                }
+                let check = self.prepare_check(&state, pair, options)?;
                 self.progress
                     .wait_while_paused(|| self.stop.is_cancelled())
                     .await;
@@ -130,14 +136,7 @@ impl Job {
         state: &StateReader,
         pair: Pair,
         options: VerifyOptions,
-    ) -> Result<Option<EntryCheck>> {
-        let known = status(state.connection(), &self.compare, &pair)?;
-        if matches!(
-            known,
-            Status::Excluded | Status::Unsupported | Status::NameConflict
-        ) {
-            return Ok(None);
-        }
+    ) -> Result<EntryCheck> {
         let query = "SELECT sha256, size, modified FROM hash WHERE path = ?";
         let hash: Option<(Vec<u8>, i64, Option<i64>)> = state
             .connection()
@@ -156,7 +155,7 @@ impl Job {
             }
             _ => None,
         };
-        Ok(Some(EntryCheck {
+        Ok(EntryCheck {
             pair,
             hash: hash.map(|(hash, ..)| hash),
             read: options.hash,
@@ -164,7 +163,7 @@ impl Job {
             source: self.source.clone(),
             destination: self.destination.clone(),
             compare: self.compare,
-        }))
+        })
     }
 
     async fn record_check(

@@ -33,6 +33,8 @@ pub enum ErrorKind {
     /// The bytes are not those whose checksum the storage states. Another read may be right; what
     /// was made of these bytes must not be kept.
     Corrupt,
+    /// The storage no longer accepts writes.
+    ReadOnly,
     /// The whole storage is gone.
     Gone,
     /// Another error.
@@ -131,7 +133,7 @@ impl Error {
         match self.kind {
             ErrorKind::Overload(after) => Fault::Overload(after.unwrap_or(BUSY)),
             ErrorKind::Temporary | ErrorKind::Corrupt => Fault::Temporary,
-            ErrorKind::NoSpace | ErrorKind::Gone => Fault::Fatal,
+            ErrorKind::NoSpace | ErrorKind::ReadOnly | ErrorKind::Gone => Fault::Fatal,
             _ => Fault::Permanent,
         }
     }
@@ -142,7 +144,8 @@ fn kind_of_errno(errno: rustix::io::Errno) -> ErrorKind {
     match errno {
         Errno::NOENT => ErrorKind::NotFound,
         Errno::EXIST | Errno::NOTEMPTY => ErrorKind::Exists,
-        Errno::ACCESS | Errno::PERM | Errno::ROFS => ErrorKind::Denied,
+        Errno::ACCESS | Errno::PERM => ErrorKind::Denied,
+        Errno::ROFS => ErrorKind::ReadOnly,
         Errno::NOTDIR | Errno::ISDIR | Errno::LOOP => ErrorKind::WrongKind,
         Errno::NOSPC | Errno::DQUOT => ErrorKind::NoSpace,
         Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => ErrorKind::BadName,

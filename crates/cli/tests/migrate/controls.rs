@@ -373,6 +373,8 @@ fn a_copy_with_skipped_entries_is_verified() {
     assert!(made.unwrap().success());
     let printed = dir.expect(4, &["run", "src", "dst"]);
     assert!(printed.contains("1 were left out knowingly"), "{printed}");
+    let printed = dir.expect(4, &["verify"]);
+    assert!(printed.contains("cannot hold 1 of those"), "{printed}");
 }
 
 #[test]

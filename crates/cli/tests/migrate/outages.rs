@@ -2,7 +2,7 @@
 //! and the job resumes afterwards.
 
 use super::support::{Mount, TestDir, mount, text, until};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 #[test]
 fn a_destination_that_fills_up_while_copying_is_a_clear_error_and_resumable() {
@@ -131,6 +131,43 @@ fn survives_a_power_failure(destination: &str, mount: &str) {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     dir.expect_clean(destination);
     dir.compare_trees("src", destination);
+}
+
+#[test]
+fn a_destination_that_becomes_read_only_ends_the_run_once() {
+    let dir = TestDir::new();
+    dir.make_tree("src", 60, 20);
+    let _mounted = Mount::tmpfs(dir.path("mnt"), "64m");
+    let args = ["run", "src", "mnt/dst"];
+    let child = dir.start(&[&args[..], &["--bwlimit", "20k"]].concat());
+    until("some files are there", || {
+        dir.query_number("SELECT count(*) FROM destination WHERE copied > 0 AND kind = 1") > 5
+    });
+    let remount = |option: &str| {
+        let at = dir.path("mnt");
+        let done = Command::new("mount").args(["-o", option]).arg(at).status();
+        assert!(done.is_ok_and(|status| status.success()), "{option}");
+    };
+    // A file that is open for writing keeps the filesystem writable for a moment.
+    until("it is read-only", || {
+        let at = dir.path("mnt");
+        let mut mount = Command::new("mount");
+        let done = mount
+            .args(["-o", "remount,ro"])
+            .arg(at)
+            .stderr(Stdio::null());
+        done.status().is_ok_and(|status| status.success())
+    });
+    let output = child.wait_with_output().unwrap();
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert_eq!(printed.matches("Read-only").count(), 1, "{printed}");
+    assert!(printed.contains("run the same command again"), "{printed}");
+    assert_eq!(dir.query_number("SELECT count(*) FROM failure"), 0);
+    remount("remount,rw");
+    let output = dir.expect_no_repeats(&args);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    dir.compare_trees("src", "mnt/dst");
 }
 
 #[test]

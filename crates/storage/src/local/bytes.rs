@@ -58,6 +58,9 @@ impl LocalChunks {
 /// Reads the next chunk; empty at the end.
 fn read_at(file: &OwnedFd, offset: u64, end: u64) -> rustix::io::Result<Bytes> {
     let wanted = end.saturating_sub(offset).min(CHUNK) as usize;
+    if wanted == 0 {
+        return Ok(Bytes::new());
+    }
     let mut buffer = Vec::with_capacity(wanted);
     rustix::io::pread(file, spare_capacity(&mut buffer), offset)?;
     Ok(buffer.into())
@@ -216,6 +219,16 @@ mod tests {
         let end = copy_range(source, &sink, from, to, holes).expect("it can be read");
         let size = rustix::fs::fstat(&sink).expect("it is there").st_size;
         (end, size as u64)
+    }
+
+    #[tokio::test]
+    async fn an_empty_file_has_no_bytes() {
+        use crate::{Backend, Folder, Local};
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("empty"), "").unwrap();
+        let local = Local::new(dir.path());
+        let mut chunks = local.read(&Folder::root(), b"empty", 0, 0).await.unwrap();
+        assert_eq!(chunks.next().await.unwrap(), None);
     }
 
     #[test]

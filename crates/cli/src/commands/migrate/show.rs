@@ -386,7 +386,7 @@ pub(crate) fn report(state: &StateReader, json: bool, csv: bool, manifest: bool)
 }
 
 pub(crate) fn verified(verified: &Verification, json: bool) -> Result<Exit> {
-    let exit = match verified.is_clean() {
+    let exit = match verified.is_clean() && verified.unsupported == 0 {
         true => Exit::Done,
         false => Exit::DifferencesFound,
     };
@@ -398,6 +398,12 @@ pub(crate) fn verified(verified: &Verification, json: bool) -> Result<Exit> {
         "verified {} entries, {} of them by hash; {} were left out knowingly\n",
         verified.entries, verified.hashed, verified.left_out
     );
+    if verified.unsupported > 0 {
+        text += &format!(
+            "the destination cannot hold {} of those: `headworks migrate report --csv` names them\n",
+            verified.unsupported
+        );
+    }
     for (reason, count) in &verified.differences {
         text += &format!("{reason}: {count}\n");
     }

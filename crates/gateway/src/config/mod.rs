@@ -78,6 +78,10 @@ headworks_service::section! {
     /// Longest time for a client to leave a response unread before it loses the upstream's slot.
     #[serde(with = "headworks_service::config::seconds")]
     client_timeout: Duration = Duration::from_secs(30);
+    /// Longest time that an unused connection to an upstream is kept, if it has neither TLS nor a
+    /// proxy. Many servers close theirs after 5 s, and a request that crosses with the close fails.
+    #[serde(with = "headworks_service::config::seconds")]
+    upstream_idle_timeout: Duration = Duration::from_secs(4), restart();
     /// Longest duration of a response, from the grant to the last byte.
     #[serde(with = "headworks_service::config::seconds")]
     request_timeout: Duration = Duration::from_secs(600);

@@ -21,6 +21,7 @@ use crate::wire::http1::{Chunks, ResponseFraming, ResponseHead};
 /// Connections of one serving thread to all upstreams.
 pub(crate) struct ClientPool {
     pub(crate) outbound: Outbound,
+    idle_timeout: Duration,
     /// By target.
     hosts: Mutex<Vec<HostPool>>,
 }
@@ -39,8 +40,9 @@ struct HostPool {
 
 impl ClientPool {
     /// Creates an empty pool, with its own pool in the HTTP client.
-    pub(crate) fn new(outbound: &Outbound) -> Arc<ClientPool> {
+    pub(crate) fn new(outbound: &Outbound, idle_timeout: Duration) -> Arc<ClientPool> {
         Arc::new(ClientPool {
+            idle_timeout: idle_timeout.min(outbound.idle_timeout()),
             outbound: outbound.with_own_pool(),
             hosts: Mutex::default(),
         })
@@ -155,11 +157,7 @@ impl ClientPool {
         host_pool.idle.push((connection, Instant::now()));
         if !std::mem::replace(&mut host_pool.reaper_running, true) {
             let client_pool = Arc::downgrade(self);
-            tokio::spawn(close_idle(
-                client_pool,
-                target,
-                self.outbound.idle_timeout(),
-            ));
+            tokio::spawn(close_idle(client_pool, target, self.idle_timeout));
         }
     }
 }

@@ -70,8 +70,11 @@ headworks_service::section! {
     /// Largest request body.
     #[serde(with = "headworks_service::config::bytes")]
     max_body: u64 = 32 << 20;
-    /// Open connections of all clients together; further ones wait to be accepted.
+    /// Open connections of all clients together; further ones wait to be accepted. The limit of
+    /// open files may allow fewer, because some are kept for upstreams.
     max_connections: usize = 50_000, restart();
+    /// Open connections of one client address; further ones are closed. Default: half of all.
+    max_connections_per_address: Option<usize> = None, example("1000"), restart();
     /// Longest time for a client to send its body.
     #[serde(with = "headworks_service::config::seconds")]
     body_timeout: Duration = Duration::from_secs(60);

@@ -17,7 +17,7 @@ use http::{HeaderValue, Response, StatusCode};
 use super::body::GatewayBody;
 use super::in_flight::InFlight;
 use super::relay::{Limits, Relay};
-use super::request::{ScheduledRequest, no_upstream};
+use super::request::{DEFAULT_RETRY, ScheduledRequest, no_upstream};
 use crate::history::Stage;
 use crate::upstream::{
     CallError, Probe, Upstream, UpstreamResponse, clean_response_headers, read_hints,
@@ -218,6 +218,10 @@ impl ScheduledRequest {
             CallError::Connect(_) => {
                 let problem = problem(StatusCode::SERVICE_UNAVAILABLE, "no_upstream");
                 Attempt::TryNext(Health::Fault, problem.into())
+            }
+            CallError::NoDescriptor => {
+                let problem = problem(StatusCode::SERVICE_UNAVAILABLE, "no_upstream");
+                Attempt::Final(Health::Unknown, problem.retry_in(DEFAULT_RETRY).into())
             }
             CallError::Timeout(_) => {
                 self.record_fault(upstream);

@@ -27,7 +27,7 @@ use crate::upstream::{ForwardedRequest, Upstream, UpstreamId, Viewpoint, Wait};
 use crate::wire::{Dialect, Problem, RequestSummary, Usage};
 
 /// Retry hint where the scheduler gives none: after an expired wait, and during shutdown.
-const DEFAULT_RETRY: Duration = Duration::from_secs(1);
+pub(crate) const DEFAULT_RETRY: Duration = Duration::from_secs(1);
 
 /// A request that is queued or running. Boxed, because it moves from one future to the next.
 pub(crate) struct ScheduledRequest {

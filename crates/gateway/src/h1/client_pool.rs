@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::client::{ClientConnection, OutgoingRequest, SendError};
-use crate::upstream::call::{CallError, error_chain};
+use crate::upstream::call::CallError;
 use crate::wire::http1::{Chunks, ResponseFraming, ResponseHead};
 
 /// Connections of one serving thread to all upstreams.
@@ -67,7 +67,7 @@ impl ClientPool {
                 Some(connection) => connection,
                 None => match self.outbound.connect(uri.clone()).await {
                     Ok(stream) => ClientConnection::new(stream),
-                    Err(cause) => return Some(Err(CallError::Connect(error_chain(&*cause)))),
+                    Err(cause) => return Some(Err(CallError::connect(&*cause))),
                 },
             };
             match connection.send(&mut outgoing).await {

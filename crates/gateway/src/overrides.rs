@@ -14,6 +14,12 @@ const POLICIES: [(&str, Policy); 4] = [
     ("fifo", Policy::Fifo),
 ];
 
+/// Name of a policy, as in the configuration.
+pub(crate) fn policy_name(policy: Policy) -> Option<&'static str> {
+    let named = POLICIES.iter().find(|(_, known)| *known == policy);
+    named.map(|(name, _)| *name)
+}
+
 /// Settings changed by hand; `None` where the configuration holds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Overrides {
@@ -33,7 +39,6 @@ impl Overrides {
             required: false,
             now,
         };
-        let policy = POLICIES.iter().find(|(_, known)| *known == config.policy);
         let policies = POLICIES.map(|(name, _)| Choice {
             value: name.to_owned(),
             title: name.to_owned(),
@@ -43,7 +48,7 @@ impl Overrides {
                 "policy".into(),
                 "Policy".into(),
                 ParameterKind::Choice(policies.into()),
-                policy.map(|(name, _)| (*name).to_owned()),
+                policy_name(config.policy).map(str::to_owned),
             ),
             parameter(
                 "max_concurrent".into(),

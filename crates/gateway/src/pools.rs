@@ -1,9 +1,9 @@
 //! Capacity pools: limits belong to a server and a group of models, over all entries and dialects.
 //!
 //! A server that speaks both APIs has two entries in the configuration, but its capacity exists
-//! once. Entries with the same server, models and key therefore share a pool, which is one target of
-//! the scheduler. Tenants share each pool by themselves: what a tenant uses of one pool does not
-//! count against it at another, unless a model can be served by both.
+//! once. Entries with the same server, models and key therefore share a pool, which is one target
+//! of the scheduler. Tenants share each pool by themselves: the use of one pool does not count
+//! against a tenant at another, unless a model can be served by both.
 
 use std::collections::BTreeMap;
 

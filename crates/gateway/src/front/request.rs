@@ -186,6 +186,7 @@ impl ScheduledRequest {
         Viewpoint {
             model: &self.summary.model,
             tenant: &self.principal.tenant,
+            tokens: self.estimate,
         }
     }
 
@@ -312,7 +313,7 @@ impl ScheduledRequest {
 
     /// Describes in words what blocks the request.
     fn held_by(&self, view: &View) -> String {
-        let most = self.active.config.scheduler_max_concurrent;
+        let most = self.shared.in_force.load().limits.concurrent;
         let ahead = |classes: &[headworks_core::ClassView]| {
             classes.iter().map(|class| class.waiting).sum::<u64>()
         };
@@ -323,7 +324,9 @@ impl ScheduledRequest {
             _ if self.wait_for().is_some() => {
                 format!("all upstreams for `{}` were suspended", self.summary.model)
             }
-            _ if view.running >= u64::from(most) => format!("all {most} slots were taken"),
+            _ if most.is_some_and(|most| view.running >= u64::from(most)) => {
+                format!("all {} slots were taken", view.running)
+            }
             (Some(requests), _) if requests < 1.0 => "the request rate was used up".to_owned(),
             (_, Some(tokens)) if tokens < cost => {
                 format!("the token rate was used up: {tokens:.0} free, {cost:.0} needed")

@@ -1,8 +1,8 @@
 //! Number of bytes that the peer of a TCP connection has acknowledged.
 //!
 //! An upstream may close an idle connection just as a request is sent on it. If its kernel has
-//! acknowledged nothing of the request, the upstream cannot have read any of it, and the request can
-//! safely be sent again.
+//! acknowledged nothing of the request, the upstream cannot have read any of it, and the request
+//! can safely be sent again.
 
 #![cfg_attr(
     target_os = "linux",

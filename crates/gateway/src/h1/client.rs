@@ -97,7 +97,7 @@ impl ClientConnection {
     /// Whether the connection is usable. An upstream sends nothing between two responses, so
     /// readable data is either the end of the stream or garbage.
     ///
-    /// The socket itself is asked: the runtime may not have noticed yet that the upstream closed it.
+    /// The socket itself is asked: the runtime may not have noticed the upstream's close yet.
     pub(crate) fn is_reusable(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let peeked = rustix::net::recv(&self.stream, &mut [0; 1], flags);
@@ -147,9 +147,9 @@ impl ClientConnection {
 
     /// Whether the upstream had closed the connection before any byte of the request arrived.
     ///
-    /// Its close was then the first thing that came back: the end of the stream, or a broken pipe if
-    /// the reset that answers the request came as well. A reset alone proves nothing, because it
-    /// overtakes acknowledgements.
+    /// Its close was then the first thing that came back: the end of the stream, or a broken pipe
+    /// if the reset that answers the request came as well. A reset alone proves nothing, because
+    /// it overtakes acknowledgements.
     fn was_closed_before(&self, cause: &io::Error, acked: Option<u64>) -> bool {
         let closed = [io::ErrorKind::UnexpectedEof, io::ErrorKind::BrokenPipe];
         self.input.is_empty()

@@ -2,6 +2,7 @@
 //! them.
 
 mod address;
+mod allowance;
 mod body;
 pub(crate) mod call;
 mod echo;
@@ -17,6 +18,7 @@ use headworks_core::{TargetId, TargetState, Time};
 use http::{HeaderMap, HeaderValue};
 
 pub(crate) use address::Address;
+pub(crate) use allowance::StatedLimit;
 pub(crate) use body::UpstreamBody;
 pub(crate) use call::{CallError, ForwardedRequest, UpstreamResponse};
 pub(crate) use headers::{clean_response_headers, detach};

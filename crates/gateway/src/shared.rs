@@ -26,7 +26,7 @@ use crate::learned_outputs::LearnedOutputs;
 use crate::overrides::Overrides;
 use crate::request_log::RequestLog;
 use crate::time_rules;
-use crate::upstream::{Hints, Upstream};
+use crate::upstream::{Hints, ListedModels, Upstream};
 use crate::usage::{UsageLedger, UsageStore};
 
 /// State of a running gateway. The pool owns everything about scheduling; this struct holds what
@@ -46,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) bookings: Bookings,
     pub(crate) faults: Faults,
     pub(crate) learned_outputs: LearnedOutputs,
+    pub(crate) listed_models: ListedModels,
     pub(crate) history: RequestHistory,
     pub(crate) ledger: UsageLedger,
     pub(crate) log: Option<RequestLog>,
@@ -97,6 +98,7 @@ impl Shared {
             bookings: Bookings::default(),
             faults: Faults::default(),
             learned_outputs: LearnedOutputs::default(),
+            listed_models: ListedModels::default(),
             history: RequestHistory::new(RequestIds::new(getrandom::u32()?)),
             log: config
                 .request_log

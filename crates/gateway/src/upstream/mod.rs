@@ -9,6 +9,7 @@ mod echo;
 mod headers;
 mod health;
 mod hints;
+mod listed_models;
 mod metrics;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub(crate) use call::{CallError, ForwardedRequest, UpstreamResponse};
 pub(crate) use headers::{clean_response_headers, detach};
 pub(crate) use health::{Probe, SuspendRule, UpstreamHealth, Viewpoint, Wait};
 pub(crate) use hints::{Hints, read_hints};
+pub(crate) use listed_models::ListedModels;
 pub(crate) use metrics::{BUCKET_BOUNDS, UpstreamMetrics};
 
 use crate::config::{Kind, ModelLimits, UpstreamSettings};

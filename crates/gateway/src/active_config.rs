@@ -199,6 +199,18 @@ impl ActiveConfig {
         self.tenants.get(name)
     }
 
+    /// Whether a tenant is configured or has a key.
+    fn knows(&self, tenant: &str) -> bool {
+        self.tenants.contains_key(tenant) || self.keys.tenants().any(|known| known == tenant)
+    }
+
+    /// Tenants of rules that nobody belongs to: probably misspelt.
+    pub(crate) fn unknown_tenants(&self) -> Vec<&str> {
+        let named = self.config.rule.iter().flat_map(|rule| &rule.tenant);
+        let named = named.map(|tenant| tenant.name.as_str());
+        named.filter(|name| !self.knows(name)).collect()
+    }
+
     /// Names of the rules in force.
     pub(crate) fn rules_in_force(&self, now: Timestamp) -> Vec<&str> {
         self.in_force(now).map(|rule| rule.name.as_str()).collect()
@@ -241,7 +253,9 @@ impl ActiveConfig {
         }
         for rule in self.in_force(now) {
             apply_rule(config, &mut limits, &mut classes, rule);
-            for change in &rule.tenant {
+            // A rule for a tenant that nobody belongs to has no effect.
+            let known = rule.tenant.iter().filter(|change| self.knows(&change.name));
+            for change in known {
                 apply_tenant_rule(tenants.entry(&change.name).or_default(), change);
             }
         }

@@ -71,6 +71,7 @@ impl Faults {
                 let at_first = Viewpoint {
                     model: at.model,
                     tenant,
+                    tokens: 0,
                 };
                 first
                     .health

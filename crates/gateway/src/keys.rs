@@ -13,6 +13,7 @@ use headworks_core::Class;
 use headworks_service::bounded_file;
 use headworks_service::config::Secret;
 use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
 
 use crate::config::{GatewayConfig, KeySettings};
 use crate::error::Error;
@@ -110,6 +111,18 @@ impl Keys {
         none && self.open_principal.is_none()
     }
 
+    /// Tenants that a request may belong to.
+    pub(crate) fn tenants(&self) -> impl Iterator<Item = &str> {
+        let selected = self.prefixes.iter().chain(&self.patterns);
+        let selected = selected.map(|(_, principal)| principal);
+        let all = self
+            .exact
+            .values()
+            .chain(selected)
+            .chain(&self.open_principal);
+        all.map(|principal| &*principal.tenant)
+    }
+
     /// Whether a key is required because keys are configured, or were since the start.
     pub(crate) fn is_required(&self) -> bool {
         self.required
@@ -136,10 +149,13 @@ impl Keys {
         if let Some(principal) = self.exact.get(&hash(key)) {
             return Some(principal.clone());
         }
-        let by_prefix = self
-            .prefixes
-            .iter()
-            .find(|(prefix, _)| key.starts_with(prefix.reveal()));
+        // All prefixes are compared in full, so that the time tells nothing about them.
+        let by_prefix = self.prefixes.iter().fold(None, |found, one| {
+            let prefix = one.0.reveal().as_bytes();
+            let begins = key.as_bytes().get(..prefix.len());
+            let is_same = begins.is_some_and(|begins| bool::from(begins.ct_eq(prefix)));
+            found.or(is_same.then_some(one))
+        });
         let by_pattern = || {
             self.patterns
                 .iter()

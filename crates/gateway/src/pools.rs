@@ -2,8 +2,9 @@
 //!
 //! A server that speaks both APIs has two entries in the configuration, but its capacity exists
 //! once. Entries with the same server, models and key therefore share a pool, which is one target
-//! of the scheduler. Tenants share each pool by themselves: what a tenant uses of one pool does not
-//! count against it at another, unless a model can be served by both.
+//! of the scheduler. The use of one pool is not charged to a tenant at another, unless a model can
+//! be served by both. The scheduler's virtual clock is one for all pools of a class, so where
+//! another pool is busier, tenants of one pool are served by arrival rather than by weight.
 
 use std::collections::BTreeMap;
 

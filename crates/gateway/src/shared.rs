@@ -26,7 +26,7 @@ use crate::learned_outputs::LearnedOutputs;
 use crate::overrides::Overrides;
 use crate::request_log::RequestLog;
 use crate::time_rules;
-use crate::upstream::{Hints, Upstream};
+use crate::upstream::{Hints, ListedModels, Upstream};
 use crate::usage::{UsageLedger, UsageStore};
 
 /// State of a running gateway. The pool owns everything about scheduling; this struct holds what
@@ -34,6 +34,8 @@ use crate::usage::{UsageLedger, UsageStore};
 pub(crate) struct Shared {
     pub(crate) permits: Permits,
     pub(crate) active: ArcSwap<ActiveConfig>,
+    /// Scheduler settings in force: the configuration with time rules, learned rates and overrides.
+    pub(crate) in_force: ArcSwap<Config>,
     upstream_ids: Mutex<UpstreamIds>,
     learned_limits: Mutex<LearnedLimits>,
     /// Changes made by hand. Locked while the scheduler is reconfigured, so that two changes reach
@@ -44,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) bookings: Bookings,
     pub(crate) faults: Faults,
     pub(crate) learned_outputs: LearnedOutputs,
+    pub(crate) listed_models: ListedModels,
     pub(crate) history: RequestHistory,
     pub(crate) ledger: UsageLedger,
     pub(crate) log: Option<RequestLog>,
@@ -77,11 +80,14 @@ impl Shared {
         check_not_exposed(config, &keys, config.listen)?;
         warn_about_keys(config, &keys);
         let active = ActiveConfig::new(config.clone(), keys, &mut upstream_ids);
+        warn_about_rules(&active);
         let now = Timestamp::now();
         let learned_limits = LearnedLimits::default();
         let store = UsageStore::open(config.usage_file.as_deref())?;
+        let scheduler_config = active.scheduler_config(now, &seed, &learned_limits);
         Ok(Arc::new(Shared {
-            permits: Permits::new(active.scheduler_config(now, &seed, &learned_limits))?,
+            permits: Permits::new(scheduler_config.clone())?,
+            in_force: ArcSwap::from_pointee(scheduler_config),
             ledger: UsageLedger::new(store, time_rules::day(now, &active.zone))?,
             active: ArcSwap::from_pointee(active),
             upstream_ids: Mutex::new(upstream_ids),
@@ -92,6 +98,7 @@ impl Shared {
             bookings: Bookings::default(),
             faults: Faults::default(),
             learned_outputs: LearnedOutputs::default(),
+            listed_models: ListedModels::default(),
             history: RequestHistory::new(RequestIds::new(getrandom::u32()?)),
             log: config
                 .request_log
@@ -123,6 +130,7 @@ impl Shared {
         check_not_exposed(&config, &keys, address)?;
         warn_about_keys(&config, &keys);
         let active = ActiveConfig::new(config, keys, &mut self.upstream_ids.lock());
+        warn_about_rules(&active);
         // The lock is held across `reconfigure` and the swap: a rule that begins in between would
         // otherwise overwrite the new settings with the old ones.
         let mut overrides = self.overrides.lock();
@@ -142,7 +150,7 @@ impl Shared {
             overrides: std::mem::take(&mut *overrides),
             active: self.active.swap(Arc::new(active)),
         };
-        self.permits.reconfigure(scheduler_config)?;
+        self.reconfigure(scheduler_config)?;
         drop(overrides);
         self.invalidate_derived();
         Ok(before)
@@ -194,6 +202,13 @@ impl Shared {
         scheduler_config
     }
 
+    /// Applies scheduler settings and remembers them for explanations and statistics.
+    fn reconfigure(&self, config: Config) -> Result<(), ConfigError> {
+        self.permits.reconfigure(config.clone())?;
+        self.in_force.store(Arc::new(config));
+        Ok(())
+    }
+
     /// Settings that were changed by hand.
     pub(crate) fn overrides(&self) -> Overrides {
         self.overrides.lock().clone()
@@ -202,8 +217,7 @@ impl Shared {
     /// Applies settings changed by hand. They hold until the next reload.
     pub(crate) fn apply_overrides(&self, overrides: Overrides) -> Result<(), ConfigError> {
         let mut current = self.overrides.lock();
-        self.permits
-            .reconfigure(self.scheduler_config(&overrides))?;
+        self.reconfigure(self.scheduler_config(&overrides))?;
         *current = overrides;
         Ok(())
     }
@@ -211,7 +225,7 @@ impl Shared {
     /// Reconfigures the scheduler after a rule began or ended, or after a learned rate changed.
     pub(crate) fn refresh(&self) {
         let overrides = self.overrides.lock();
-        if let Err(error) = self.permits.reconfigure(self.scheduler_config(&overrides)) {
+        if let Err(error) = self.reconfigure(self.scheduler_config(&overrides)) {
             tracing::error!(%error, "cannot reconfigure the scheduler; it keeps its previous settings");
         }
     }
@@ -284,6 +298,17 @@ fn warn_about_keys(config: &GatewayConfig, keys: &Keys) {
         tracing::warn!(
             "no keys: every request gets 401; create one with `headworks gateway key add --tenant NAME`, \
              or set `gateway.open` to serve everybody on this machine"
+        );
+    }
+}
+
+/// Logs a warning for rules that have no effect.
+fn warn_about_rules(active: &ActiveConfig) {
+    for tenant in active.unknown_tenants() {
+        tracing::warn!(
+            tenant,
+            "a rule in `gateway.rule` names a tenant that is not in `gateway.tenant` and has no key: \
+             correct the name, or create a key"
         );
     }
 }

@@ -7,13 +7,15 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use rustix::net::RecvFlags;
 use tokio::io::ReadBuf;
 
+use crate::bytes_acked::bytes_acked;
 use crate::{ResponseHead, Transport, take_response_head};
 
 /// Size of the read buffer on the stack.
@@ -39,7 +41,7 @@ pub struct OutgoingRequest {
 /// Reason why no response began.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// No byte was sent, so the request can be sent again on another connection.
+    /// The server has read nothing of the request, so it can be sent again on another connection.
     #[error("the server accepted no data")]
     Unsent,
     /// The connection broke, or the response is malformed.
@@ -113,14 +115,12 @@ impl<S: Transport> ClientConnection<S> {
 
     /// Whether the connection is usable. A server sends nothing between two responses, so
     /// readable data is either the end of the stream or garbage.
+    ///
+    /// The socket itself is asked: the runtime may not have noticed the server's close yet.
     pub fn is_reusable(&self) -> bool {
-        let mut nobody = Context::from_waker(Waker::noop());
-        self.input.is_empty()
-            && self
-                .stream
-                .socket()
-                .poll_read_ready(&mut nobody)
-                .is_pending()
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let peeked = rustix::net::recv(self.stream.socket(), &mut [0; 1], flags);
+        self.input.is_empty() && matches!(peeked, Err(rustix::io::Errno::AGAIN))
     }
 
     /// Sends the rest of a request.
@@ -150,18 +150,34 @@ impl<S: Transport> ClientConnection<S> {
         &mut self,
         outgoing: &mut OutgoingRequest,
     ) -> Result<ResponseHead, SendError> {
-        let broken = |cause: &dyn ToString| SendError::Broken(cause.to_string());
+        let acked = bytes_acked(self.stream.socket());
         let mut reply = poll_fn(|cx| self.poll_reply(outgoing, cx)).await;
         if let Ok(reply) = &mut reply {
             // A connection on which a part of the request is still to be sent cannot be reused.
             reply.keep_alive &= outgoing.is_sent();
         }
-        // A request is repeated silently only if no byte of it was sent: otherwise it could be
-        // generated twice.
-        reply.map_err(|cause| match outgoing.sent {
-            0 => SendError::Unsent,
-            _ => broken(&cause),
+        // A request is repeated silently only if the upstream read no byte of it: otherwise it
+        // could be generated twice.
+        reply.map_err(|cause| {
+            if outgoing.sent == 0 || self.was_closed_before(&cause, acked) {
+                outgoing.sent = 0;
+                return SendError::Unsent;
+            }
+            SendError::Broken(cause.to_string())
         })
+    }
+
+    /// Whether the upstream had closed the connection before any byte of the request arrived.
+    ///
+    /// Its close was then the first thing that came back: the end of the stream, or a broken pipe
+    /// if the reset that answers the request came as well. A reset alone proves nothing, because
+    /// it overtakes acknowledgements.
+    fn was_closed_before(&self, cause: &io::Error, acked: Option<u64>) -> bool {
+        let closed = [io::ErrorKind::UnexpectedEof, io::ErrorKind::BrokenPipe];
+        self.input.is_empty()
+            && closed.contains(&cause.kind())
+            && acked.is_some()
+            && bytes_acked(self.stream.socket()) == acked
     }
 
     fn poll_reply(
@@ -181,7 +197,8 @@ impl<S: Transport> ClientConnection<S> {
             }
             match self.poll_fill(cx) {
                 Poll::Ready(Ok(0)) => {
-                    let early = io::Error::other("connection closed before the response");
+                    let early = "connection closed before the response";
+                    let early = io::Error::new(io::ErrorKind::UnexpectedEof, early);
                     return Poll::Ready(Err(sent.err().unwrap_or(early)));
                 }
                 Poll::Ready(more) => more?,
@@ -191,5 +208,62 @@ impl<S: Transport> ClientConnection<S> {
                 }
             };
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+    use tokio::net::TcpStream;
+
+    async fn pair() -> (ClientConnection<TcpStream>, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await;
+        let (peer, _) = listener.accept().await.unwrap();
+        (ClientConnection::new(stream.unwrap()), peer)
+    }
+
+    fn request() -> OutgoingRequest {
+        OutgoingRequest::new("/", "host", &HeaderMap::new(), Bytes::from_static(b"{}"))
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_was_closed_before_the_request_leaves_it_unsent() {
+        for _ in 0..50 {
+            let (mut connection, peer) = pair().await;
+            drop(peer);
+            let mut outgoing = request();
+            let sent = connection.send(&mut outgoing).await;
+            assert!(matches!(sent, Err(SendError::Unsent)));
+            assert_eq!(outgoing.sent, 0, "it is sent from its start again");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_closes_after_a_byte_was_read_breaks_the_request() {
+        for all in [false, true] {
+            let (mut connection, mut peer) = pair().await;
+            let upstream = tokio::spawn(async move {
+                peer.read_u8().await.unwrap();
+                if all {
+                    let mut rest = [0; 1024];
+                    assert_ne!(peer.read(&mut rest).await.unwrap(), 0);
+                }
+            });
+            let sent = connection.send(&mut request()).await;
+            assert!(matches!(sent, Err(SendError::Broken(_))), "all: {all}");
+            upstream.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_closed_connection_is_seen_at_once() {
+        let (connection, peer) = pair().await;
+        assert!(connection.is_reusable());
+        drop(peer);
+        // No await in between: the runtime has no chance to notice the close.
+        assert!(!connection.is_reusable());
     }
 }

@@ -18,6 +18,7 @@
 //! memory, in their own epoll loop (`docs/adr/0014`).
 
 mod buffered_stream;
+mod bytes_acked;
 mod chunks;
 mod client;
 mod head_error;

@@ -78,6 +78,10 @@ fn rates(config: &GatewayConfig, found: &mut Vec<ValidationError>) {
             "must be at least 1",
         ));
     }
+    if config.max_connections_per_address == Some(0) {
+        let text = "must be at least 1";
+        found.push(ValidationError::new("max_connections_per_address", text));
+    }
     for tenant in &config.tenant {
         if tenant.name.is_empty() {
             found.push(ValidationError::new("tenant", "a tenant without `name`"));

@@ -70,14 +70,21 @@ headworks_service::section! {
     /// Largest request body.
     #[serde(with = "headworks_service::config::bytes")]
     max_body: u64 = 32 << 20;
-    /// Open connections of all clients together; further ones wait to be accepted.
+    /// Open connections of all clients together; further ones wait to be accepted. The limit of
+    /// open files may allow fewer, because some are kept for upstreams.
     max_connections: usize = 50_000, restart();
+    /// Open connections of one client address; further ones are closed. Default: half of all.
+    max_connections_per_address: Option<usize> = None, example("1000"), restart();
     /// Longest time for a client to send its body.
     #[serde(with = "headworks_service::config::seconds")]
     body_timeout: Duration = Duration::from_secs(60);
     /// Longest time for a client to leave a response unread before it loses the upstream's slot.
     #[serde(with = "headworks_service::config::seconds")]
     client_timeout: Duration = Duration::from_secs(30);
+    /// Longest time that an unused connection to an upstream is kept, if it has neither TLS nor a
+    /// proxy. Many servers close theirs after 5 s, and a request that crosses with the close fails.
+    #[serde(with = "headworks_service::config::seconds")]
+    upstream_idle_timeout: Duration = Duration::from_secs(4), restart();
     /// Longest duration of a response, from the grant to the last byte.
     #[serde(with = "headworks_service::config::seconds")]
     request_timeout: Duration = Duration::from_secs(600);

@@ -26,7 +26,7 @@ pub(crate) struct RequestHeaders<'a> {
     authorization: Option<&'a HeaderValue>,
     azure_key: Option<&'a HeaderValue>,
     priority: Option<&'a HeaderValue>,
-    /// Timeout of the client, as the SDKs announce it in seconds.
+    /// Timeout of the client, as SDKs and proxies announce it.
     pub(crate) client_timeout: Option<Duration>,
     /// Whether the client says that this is a retry.
     pub(crate) is_retry: bool,
@@ -44,13 +44,16 @@ impl<'a> RequestHeaders<'a> {
                 "authorization" => &mut parsed.authorization,
                 "api-key" => &mut parsed.azure_key,
                 "x-priority" => &mut parsed.priority,
-                "x-stainless-read-timeout" | "x-stainless-timeout" => {
+                "x-stainless-read-timeout"
+                | "x-stainless-timeout"
+                | "x-request-timeout"
+                | "x-envoy-expected-rq-timeout-ms" => {
+                    let told = match name.as_str() {
+                        "x-envoy-expected-rq-timeout-ms" => duration(value, 0.001),
+                        _ => duration(value, 1.0),
+                    };
                     // The shorter timeout is the one that makes the client give up.
-                    parsed.client_timeout = parsed
-                        .client_timeout
-                        .into_iter()
-                        .chain(seconds(value))
-                        .min();
+                    parsed.client_timeout = parsed.client_timeout.into_iter().chain(told).min();
                     continue;
                 }
                 "x-stainless-retry-count" => {
@@ -80,9 +83,15 @@ fn text(value: &HeaderValue) -> Option<&str> {
     value.to_str().ok()
 }
 
-fn seconds(value: &HeaderValue) -> Option<Duration> {
-    let seconds: f64 = text(value)?.trim().parse().ok()?;
-    let time = Duration::try_from_secs_f64(seconds).ok();
+/// A time in `unit` seconds, or with its own unit: `1500ms`, `30s`, `2m`.
+fn duration(value: &HeaderValue, unit: f64) -> Option<Duration> {
+    let text = text(value)?.trim();
+    let with_unit = [("ms", 0.001), ("s", 1.0), ("m", 60.0)];
+    let (number, unit) = with_unit
+        .iter()
+        .find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)))
+        .unwrap_or((text, unit));
+    let time = Duration::try_from_secs_f64(number.parse::<f64>().ok()? * unit).ok();
     time.filter(|time| !time.is_zero())
 }
 
@@ -223,6 +232,19 @@ mod tests {
         for nonsense in ["not_given", "-1", "0", "inf", "NaN", ""] {
             assert_eq!(parsed(nonsense), None, "{nonsense}");
         }
+        let generic =
+            |name, value| RequestHeaders::parse(&headers(&[(name, value)])).client_timeout;
+        for (value, millis) in [
+            ("2.5", 2500),
+            ("30s", 30_000),
+            ("1500ms", 1500),
+            ("2m", 120_000),
+        ] {
+            let told = generic("x-request-timeout", value);
+            assert_eq!(told, Some(Duration::from_millis(millis)), "{value}");
+        }
+        let envoy = generic("x-envoy-expected-rq-timeout-ms", "750");
+        assert_eq!(envoy, Some(Duration::from_millis(750)));
         let both = headers(&[
             ("x-stainless-timeout", "600"),
             ("x-stainless-read-timeout", "5"),

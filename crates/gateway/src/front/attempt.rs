@@ -12,12 +12,12 @@ use std::time::Instant;
 use headworks_core::{Cost, TargetId};
 use headworks_pool::{Health, Permit, Report};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::body::GatewayBody;
 use super::in_flight::InFlight;
 use super::relay::{Limits, Relay};
-use super::request::{ScheduledRequest, no_upstream};
+use super::request::{DEFAULT_RETRY, ScheduledRequest, no_upstream};
 use crate::history::Stage;
 use crate::upstream::{
     CallError, Probe, Upstream, UpstreamResponse, clean_response_headers, read_hints,
@@ -158,6 +158,7 @@ impl ScheduledRequest {
         let hints = read_hints(status, answer.headers());
         self.shared.learn_from(upstream, &hints);
         let now = Instant::now();
+        upstream.health.limited(self.viewpoint(), &hints, now);
         match status.as_u16() {
             429 => {
                 metrics.overloaded.fetch_add(1, Ordering::Relaxed);
@@ -172,10 +173,12 @@ impl ScheduledRequest {
                     Some(rest) => upstream.health.overloaded(self.viewpoint(), rest, now),
                     None => self.record_fault(upstream),
                 }
+                let refuses = is_refusal(answer.headers());
                 let result = UnservedResult::response(upstream, answer);
-                // A 503 says that the upstream has not begun. Any other error may come after the
-                // work.
-                match error == 503 || upstream.settings.retry_on.contains(&error) {
+                // A 503 with a refusal says that the upstream has not begun. Any other error may
+                // come after the work, also a 503 of a proxy that lost the upstream.
+                let refused = error == 503 && refuses;
+                match refused || upstream.settings.retry_on.contains(&error) {
                     true => Attempt::TryNext(Health::Fine, result),
                     false => Attempt::Final(Health::Fine, result),
                 }
@@ -218,6 +221,10 @@ impl ScheduledRequest {
             CallError::Connect(_) => {
                 let problem = problem(StatusCode::SERVICE_UNAVAILABLE, "no_upstream");
                 Attempt::TryNext(Health::Fault, problem.into())
+            }
+            CallError::NoDescriptor => {
+                let problem = problem(StatusCode::SERVICE_UNAVAILABLE, "no_upstream");
+                Attempt::Final(Health::Unknown, problem.retry_in(DEFAULT_RETRY).into())
             }
             CallError::Timeout(_) => {
                 self.record_fault(upstream);
@@ -316,4 +323,11 @@ impl ScheduledRequest {
             .write(self.forward.endpoint.dialect(), response.headers_mut());
         response
     }
+}
+
+/// Whether an error response is the API's own: a JSON body, or a time at which to return.
+fn is_refusal(headers: &HeaderMap) -> bool {
+    let content = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let is_json = content.is_some_and(|content| content.windows(4).any(|part| part == b"json"));
+    is_json || headers.contains_key(RETRY_AFTER)
 }

@@ -93,7 +93,12 @@ impl InFlight {
 
     fn judge_upstream(&self, end: End) {
         let (model, tenant) = (self.model.as_str(), &self.tenant);
-        let at = Viewpoint { model, tenant };
+        let tokens = 0;
+        let at = Viewpoint {
+            model,
+            tenant,
+            tokens,
+        };
         match end {
             End::Complete if self.status < 400 => self.upstream.health.completed(at),
             End::Broken | End::Silent => {

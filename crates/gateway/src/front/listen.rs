@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::descriptors::{AddressGuard, Addresses, ConnectionLimits};
 use super::route::{self, ServeContext};
 use super::serve_threads::ServeThreads;
 use super::service::GatewayService;
@@ -55,13 +56,14 @@ impl Listener {
     async fn accept(
         &self,
         connection_slots: &Arc<Semaphore>,
-    ) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    ) -> std::io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
         // The permit comes before `accept`: connections beyond the limit wait in the backlog of the
         // system.
         let connection_permit = connection_slots.clone().acquire_owned().await;
-        let (stream, _) = self.listener.accept().await?;
+        let (stream, client) = self.listener.accept().await?;
         Ok((
             stream,
+            client,
             connection_permit.expect("the semaphore is never closed"),
         ))
     }
@@ -69,20 +71,26 @@ impl Listener {
 
 /// Serves until `stop`, then until the last response has ended.
 pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: CancellationToken) {
-    let most = shared.active.load().config.max_connections;
-    let connection_slots = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+    let limits = ConnectionLimits::new(&shared.active.load().config);
+    let connection_slots = Arc::new(Semaphore::new(limits.total.min(Semaphore::MAX_PERMITS)));
+    let addresses = Arc::new(Addresses::default());
     let mut serve_threads = ServeThreads::start(&shared, &stop);
     while let Some(accepted) = stop
         .run_until_cancelled(listener.accept(&connection_slots))
         .await
     {
-        let (stream, connection_permit) = match accepted {
+        let (stream, client, connection_permit) = match accepted {
             Ok(accepted) => accepted,
             Err(cause) => {
                 tracing::warn!(%cause, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
+        };
+        // The connection is closed at once: if it waited, others could not be accepted.
+        let Some(address_guard) = addresses.join(client.ip(), limits.per_address) else {
+            tracing::debug!(%client, "connection closed: its address has too many");
+            continue;
         };
         // `into_std` deregisters the socket from this runtime. The serving thread registers it with
         // its own.
@@ -93,6 +101,7 @@ pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: Cancell
                     .serve(AcceptedConnection {
                         stream,
                         connection_permit,
+                        address_guard,
                     })
                     .await;
             }
@@ -108,6 +117,8 @@ pub(crate) struct AcceptedConnection {
     stream: std::net::TcpStream,
     /// Counts against `max_connections`.
     connection_permit: OwnedSemaphorePermit,
+    /// Counts against `max_connections_per_address`.
+    address_guard: AddressGuard,
 }
 
 impl AcceptedConnection {
@@ -118,7 +129,7 @@ impl AcceptedConnection {
         http2: Arc<http2::Builder<TokioExecutor>>,
         stop: CancellationToken,
     ) {
-        let _connection_permit = self.connection_permit;
+        let _counted = (self.connection_permit, self.address_guard);
         let stream = match TcpStream::from_std(self.stream) {
             Ok(stream) => stream,
             Err(cause) => return tracing::warn!(%cause, "cannot serve a connection"),

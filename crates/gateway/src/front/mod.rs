@@ -14,6 +14,7 @@
 mod admit;
 mod attempt;
 mod body;
+mod descriptors;
 mod idle_timeout;
 mod in_flight;
 mod listen;

@@ -26,8 +26,14 @@ use crate::shared::{QueueCounts, QueuedGuard, Shared};
 use crate::upstream::{ForwardedRequest, Upstream, UpstreamId, Viewpoint, Wait};
 use crate::wire::{Dialect, Problem, RequestSummary, Usage};
 
-/// Retry hint where the scheduler gives none: after an expired wait, and during shutdown.
-const DEFAULT_RETRY: Duration = Duration::from_secs(1);
+/// Retry hint where nothing is known, and during shutdown.
+pub(crate) const DEFAULT_RETRY: Duration = Duration::from_secs(1);
+
+/// Bounds of the retry hints that the gateway computes itself.
+const SHORTEST_RETRY: Duration = Duration::from_millis(100);
+const LONGEST_RETRY: Duration = Duration::from_secs(120);
+/// Window in which grants are counted.
+const RECENT: Duration = Duration::from_secs(60);
 
 /// A request that is queued or running. Boxed, because it moves from one future to the next.
 pub(crate) struct ScheduledRequest {
@@ -186,6 +192,7 @@ impl ScheduledRequest {
         Viewpoint {
             model: &self.summary.model,
             tenant: &self.principal.tenant,
+            tokens: self.estimate,
         }
     }
 
@@ -312,7 +319,7 @@ impl ScheduledRequest {
 
     /// Describes in words what blocks the request.
     fn held_by(&self, view: &View) -> String {
-        let most = self.active.config.scheduler_max_concurrent;
+        let most = self.shared.in_force.load().limits.concurrent;
         let ahead = |classes: &[headworks_core::ClassView]| {
             classes.iter().map(|class| class.waiting).sum::<u64>()
         };
@@ -323,7 +330,9 @@ impl ScheduledRequest {
             _ if self.wait_for().is_some() => {
                 format!("all upstreams for `{}` were suspended", self.summary.model)
             }
-            _ if view.running >= u64::from(most) => format!("all {most} slots were taken"),
+            _ if most.is_some_and(|most| view.running >= u64::from(most)) => {
+                format!("all {} slots were taken", view.running)
+            }
             (Some(requests), _) if requests < 1.0 => "the request rate was used up".to_owned(),
             (_, Some(tokens)) if tokens < cost => {
                 format!("the token rate was used up: {tokens:.0} free, {cost:.0} needed")
@@ -353,7 +362,7 @@ impl ScheduledRequest {
     /// Translates a denial of the scheduler into an error response, and remembers the booking for a
     /// retry.
     fn rejection(&self, rejection: &Denied) -> Problem {
-        let after = rejection.retry_after().unwrap_or(DEFAULT_RETRY);
+        let after = self.retry_after(rejection);
         if let Some(booking) = rejection.booking() {
             self.shared
                 .bookings
@@ -393,6 +402,46 @@ impl ScheduledRequest {
             Denied::Ended(_) | Denied::WouldWait => no_upstream(),
             _ => no_upstream(),
         }
+    }
+
+    /// When a rejected client should retry.
+    fn retry_after(&self, rejection: &Denied) -> Duration {
+        let told = rejection.retry_after();
+        match rejection {
+            // The queue moves too slowly for this request: earlier than that, nothing has changed.
+            Denied::Refused {
+                reason: Reason::DeadlineUnreachable,
+                ..
+            } => {
+                let longest_wait = self.deadline.since(self.arrived);
+                let too_late = self.queue_time().saturating_sub(longest_wait);
+                told.unwrap_or_default().max(too_late).max(SHORTEST_RETRY)
+            }
+            Denied::Ended(EndReason::Expired) => self.queue_time(),
+            _ => told.unwrap_or(DEFAULT_RETRY),
+        }
+    }
+
+    /// Time in which the requests that are queued now in this class and in more urgent ones will
+    /// have been granted, if grants go on as in the last minute.
+    fn queue_time(&self) -> Duration {
+        let window = RECENT.min(self.shared.started.elapsed());
+        let mut granted = 0u32;
+        self.shared
+            .history
+            .since(Timestamp::now() - RECENT, |entry| {
+                granted += u32::from(entry.waited.is_some() && entry.class <= self.class);
+            });
+        let view = self.shared.permits.inspect();
+        let classes = view.classes.iter().take(usize::from(self.class.0) + 1);
+        let ahead = classes.map(|class| class.waiting).sum::<u64>() + 1;
+        let waited = self.shared.permits.now().since(self.arrived);
+        let time = match granted {
+            // Nothing was granted for as long as this request waited.
+            0 => waited.max(DEFAULT_RETRY),
+            granted => (window / granted).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX)),
+        };
+        time.clamp(SHORTEST_RETRY, LONGEST_RETRY)
     }
 
     fn record_arrival(&self) {

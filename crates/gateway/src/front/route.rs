@@ -89,7 +89,8 @@ pub(crate) async fn receive(
         return answered(Response::new(well));
     }
     let dialect = dialect_of(&parts);
-    answered(match route_other(&active, dialect, &parts) {
+    let routed = Box::pin(route_other(context, &active, dialect, &parts)).await;
+    answered(match routed {
         Ok(mut response) => {
             response_headers.write(dialect, response.headers_mut());
             response
@@ -121,7 +122,8 @@ fn dialect_of(request: &Parts) -> Dialect {
     }
 }
 
-fn route_other(
+async fn route_other(
+    context: &ServeContext,
     active: &ActiveConfig,
     dialect: Dialect,
     request: &Parts,
@@ -141,7 +143,8 @@ fn route_other(
     }
     let principal = admit::authenticate(active, &RequestHeaders::parse(&request.headers))?;
     let one = rest.strip_prefix('/').filter(|name| !name.is_empty());
-    models::answer(active, &principal, dialect, one)
+    let listed = models::listed(context, active, dialect).await;
+    models::answer(active, &principal, dialect, &listed, one)
 }
 
 fn wrong_method(request: &Parts) -> Problem {

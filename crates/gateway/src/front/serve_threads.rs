@@ -32,11 +32,12 @@ impl ServeThreads {
     pub(crate) fn start(shared: &Arc<Shared>, stop: &CancellationToken) -> ServeThreads {
         let count = std::thread::available_parallelism().map_or(1, usize::from);
         let (running, abort) = (TaskTracker::new(), CancellationToken::new());
+        let idle_timeout = shared.active.load().config.upstream_idle_timeout;
         let start = |number| {
             let (sender, accepted_connections) = mpsc::channel(HANDOFF_CAPACITY);
             let context = Arc::new(ServeContext {
                 shared: shared.clone(),
-                client_pool: ClientPool::new(&shared.outbound),
+                client_pool: ClientPool::new(&shared.outbound, idle_timeout),
             });
             let serve = serve(accepted_connections, context, stop.clone());
             let (running, abort) = (running.token(), abort.clone());

@@ -82,6 +82,11 @@ impl Address {
         }
     }
 
+    /// URL of the list of models.
+    pub(crate) fn models(&self) -> Option<Uri> {
+        self.at("/models", None)
+    }
+
     fn at(&self, rest: &str, query: Option<&str>) -> Option<Uri> {
         let path = match self.query(query) {
             query if query.is_empty() => format!("{}{rest}", self.path),

@@ -57,16 +57,48 @@ pub(crate) type UpstreamResponse = Response<UpstreamBody>;
 pub(crate) enum CallError {
     /// No connection: the request was never sent.
     Connect(String),
+    /// No connection, because this process has no file descriptor left. The upstream is not to
+    /// blame.
+    NoDescriptor,
     /// No response within the timeout.
     Timeout(Duration),
     /// The connection broke, or the response was not HTTP.
     Broken(String),
 }
 
+impl CallError {
+    /// Classifies a failed connection.
+    pub(crate) fn connect(error: &(dyn std::error::Error + 'static)) -> CallError {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            let io_error = error.downcast_ref::<std::io::Error>();
+            let code = io_error.and_then(std::io::Error::raw_os_error);
+            let errnos = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+            if errnos
+                .iter()
+                .any(|errno| code == Some(errno.raw_os_error()))
+            {
+                return CallError::NoDescriptor;
+            }
+            // The source of an I/O error is not the error that it wraps, but the source of that.
+            let wrapped = io_error.and_then(std::io::Error::get_ref);
+            cause = match wrapped {
+                Some(wrapped) => Some(wrapped),
+                None => error.source(),
+            };
+        }
+        CallError::Connect(error_chain(error))
+    }
+}
+
 impl std::fmt::Display for CallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             CallError::Connect(cause) => write!(f, "cannot be reached: {cause}"),
+            CallError::NoDescriptor => write!(
+                f,
+                "cannot be called: this process has too many open files; raise the limit (`ulimit -n`)"
+            ),
             CallError::Timeout(time) => {
                 write!(f, "did not respond within {}", format_duration(*time))
             }
@@ -127,8 +159,28 @@ impl Upstream {
                 )))
             }
             Ok(response) => Ok(response.map(UpstreamBody::Http)),
-            Err(error) if error.is_connect() => Err(CallError::Connect(error_chain(&error))),
+            Err(error) if error.is_connect() => Err(CallError::connect(&error)),
             Err(error) => Err(CallError::Broken(error_chain(&error))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_descriptors_is_not_the_upstreams_fault() {
+        let lack = std::io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error());
+        let wrapped = std::io::Error::other(lack);
+        assert!(matches!(
+            CallError::connect(&wrapped),
+            CallError::NoDescriptor
+        ));
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert!(matches!(
+            CallError::connect(&refused),
+            CallError::Connect(_)
+        ));
     }
 }

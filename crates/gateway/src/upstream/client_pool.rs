@@ -11,7 +11,7 @@ use headworks_core::TargetId;
 use headworks_h1::{
     Chunks, ClientConnection, OutgoingRequest, ResponseFraming, ResponseHead, SendError,
 };
-use headworks_service::outbound::{Outbound, error_chain};
+use headworks_service::outbound::Outbound;
 use http::{HeaderMap, Response, Uri};
 use http_body::SizeHint;
 use parking_lot::Mutex;
@@ -23,6 +23,7 @@ use super::call::CallError;
 /// Connections of one serving thread to all upstreams.
 pub(crate) struct ClientPool {
     pub(crate) outbound: Outbound,
+    idle_timeout: Duration,
     /// By target.
     hosts: Mutex<Vec<HostPool>>,
 }
@@ -41,8 +42,9 @@ struct HostPool {
 
 impl ClientPool {
     /// Creates an empty pool, with its own pool in the HTTP client.
-    pub(crate) fn new(outbound: &Outbound) -> Arc<ClientPool> {
+    pub(crate) fn new(outbound: &Outbound, idle_timeout: Duration) -> Arc<ClientPool> {
         Arc::new(ClientPool {
+            idle_timeout: idle_timeout.min(outbound.idle_timeout()),
             outbound: outbound.with_own_pool(),
             hosts: Mutex::default(),
         })
@@ -67,7 +69,7 @@ impl ClientPool {
                 Some(connection) => connection,
                 None => match self.outbound.connect(uri.clone()).await {
                     Ok(stream) => ClientConnection::new(stream),
-                    Err(cause) => return Some(Err(CallError::Connect(error_chain(&*cause)))),
+                    Err(cause) => return Some(Err(CallError::connect(&*cause))),
                 },
             };
             match connection.send(&mut outgoing).await {
@@ -162,11 +164,7 @@ impl ClientPool {
         host_pool.idle.push((connection, Instant::now()));
         if !std::mem::replace(&mut host_pool.reaper_running, true) {
             let client_pool = Arc::downgrade(self);
-            tokio::spawn(close_idle(
-                client_pool,
-                target,
-                self.outbound.idle_timeout(),
-            ));
+            tokio::spawn(close_idle(client_pool, target, self.idle_timeout));
         }
     }
 }

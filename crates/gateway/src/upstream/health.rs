@@ -18,6 +18,9 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio_util::sync::CancellationToken;
 
+use super::Hints;
+use super::allowance::Allowance;
+
 /// Most models of an upstream that are judged. Clients choose the names, so the number is bounded.
 const MAX_MODELS: usize = 1000;
 /// Most tenants that are remembered per model.
@@ -40,6 +43,8 @@ pub(crate) struct SuspendRule {
 pub(crate) struct Viewpoint<'a> {
     pub(crate) model: &'a str,
     pub(crate) tenant: &'a Arc<str>,
+    /// Tokens that the request is expected to need.
+    pub(crate) tokens: u64,
 }
 
 /// Event that a request awaits before it may call the upstream.
@@ -74,6 +79,9 @@ struct ModelHealth {
     /// For all tenants.
     suspension: Option<Suspension>,
     tenants: Vec<TenantHealth>,
+    /// Requests and tokens that the provider says are left, for all tenants.
+    requests: Option<Allowance>,
+    tokens: Option<Allowance>,
 }
 
 /// Recent outcomes of one tenant.
@@ -176,17 +184,25 @@ impl ModelHealth {
         self.tenants.iter().find(|one| one.tenant == *tenant)
     }
 
-    fn wait(&self, tenant: &Arc<str>, now: Instant) -> Option<Wait> {
-        let own = self.find(tenant).and_then(|one| one.suspension.as_ref());
-        let waits = [self.suspension.as_ref(), own].into_iter().flatten();
-        let mut waits = waits.filter_map(|suspension| suspension.wait(now));
-        let first = waits.next()?;
-        Some(match (first, waits.next()) {
-            (Wait::Until(one), Some(Wait::Until(other))) => Wait::Until(one.max(other)),
-            // Only the end of a suspension has a known time; the probe is waited for afterwards.
-            (until @ Wait::Until(_), _) | (_, Some(until @ Wait::Until(_))) => until,
-            (probe, _) => probe,
-        })
+    fn wait(&self, at: Viewpoint<'_>, now: Instant) -> Option<Wait> {
+        let own = self.find(at.tenant).and_then(|one| one.suspension.as_ref());
+        let suspended = [self.suspension.as_ref(), own].into_iter().flatten();
+        let suspended = suspended.filter_map(|suspension| suspension.wait(now));
+        let ready =
+            |allowance: &Option<Allowance>, needed| allowance.as_ref()?.ready_at(needed, now);
+        let allowed = [
+            ready(&self.requests, 1.0),
+            ready(&self.tokens, at.tokens as f64),
+        ];
+        let allowed = allowed.into_iter().flatten().map(Wait::Until);
+        suspended
+            .chain(allowed)
+            .reduce(|one, other| match (one, other) {
+                (Wait::Until(one), Wait::Until(other)) => Wait::Until(one.max(other)),
+                // Only the end of a suspension has a known time. A probe is awaited after that.
+                (until @ Wait::Until(_), _) | (_, until @ Wait::Until(_)) => until,
+                (probe, _) => probe,
+            })
     }
 
     /// Suspends the model for all tenants if several get errors and no other is served.
@@ -220,7 +236,7 @@ impl UpstreamHealth {
     /// The event that a request has to await, if any. Changes nothing.
     pub(crate) fn wait(&self, at: Viewpoint<'_>, now: Instant) -> Option<Wait> {
         let models = self.models.lock();
-        models.get(at.model)?.wait(at.tenant, now)
+        models.get(at.model)?.wait(at, now)
     }
 
     /// Begins a call. On probation, the returned guard makes others wait until it is dropped.
@@ -233,8 +249,17 @@ impl UpstreamHealth {
         let Some(health) = models.get_mut(at.model) else {
             return Ok(None);
         };
-        if let Some(wait) = health.wait(at.tenant, now) {
+        if let Some(wait) = health.wait(at, now) {
             return Err(wait);
+        }
+        let taken = [
+            (&mut health.requests, 1.0),
+            (&mut health.tokens, at.tokens as f64),
+        ];
+        for (allowance, needed) in taken {
+            allowance
+                .iter_mut()
+                .for_each(|allowance| allowance.take(needed));
         }
         let own = health
             .tenants
@@ -256,6 +281,17 @@ impl UpstreamHealth {
             tenant: at.tenant.clone(),
             ended,
         }))
+    }
+
+    /// Records what the provider says is left of its rate limits.
+    pub(crate) fn limited(&self, at: Viewpoint<'_>, hints: &Hints, now: Instant) {
+        let [requests, tokens] =
+            [hints.requests, hints.tokens].map(|stated| Allowance::new(stated, now));
+        if requests.is_some() || tokens.is_some() {
+            self.with(at.model, now, |health| {
+                (health.requests, health.tokens) = (requests, tokens);
+            });
+        }
     }
 
     /// Records that a successful response begins.
@@ -435,6 +471,7 @@ mod tests {
             then(Viewpoint {
                 model: "m",
                 tenant: &tenant,
+                tokens: 0,
             })
         }
 
@@ -482,7 +519,8 @@ mod tests {
                 .wait(
                     Viewpoint {
                         model: "another",
-                        tenant: &"hostile".into()
+                        tenant: &"hostile".into(),
+                        tokens: 0,
                     },
                     judged.now
                 )
@@ -581,6 +619,19 @@ mod tests {
     }
 
     #[test]
+    fn the_allowance_of_a_provider_is_obeyed_by_all_tenants() {
+        let mut judged = Judged::new();
+        let mut hints = Hints::default();
+        hints.requests.remaining = Some(2.0);
+        hints.requests.reset = Some(Duration::from_secs(60));
+        judged.at("a", |at| judged.health.limited(at, &hints, judged.now));
+        assert!(judged.begin("a").is_ok() && judged.begin("b").is_ok());
+        assert!(matches!(judged.begin("c"), Err(Wait::Until(_))));
+        judged.now += Duration::from_secs(60);
+        assert!(judged.begin("c").is_ok());
+    }
+
+    #[test]
     fn memory_is_bounded_whatever_names_clients_invent() {
         let judged = Judged::new();
         let tenant: Arc<str> = "a".into();
@@ -588,6 +639,7 @@ mod tests {
             let at = Viewpoint {
                 model: &number.to_string(),
                 tenant: &tenant,
+                tokens: 0,
             };
             judged.health.answered(at, judged.now);
         }

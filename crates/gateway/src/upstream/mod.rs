@@ -2,6 +2,7 @@
 //! them.
 
 mod address;
+mod allowance;
 mod body;
 mod call;
 mod client_pool;
@@ -9,6 +10,7 @@ mod echo;
 mod headers;
 mod health;
 mod hints;
+mod listed_models;
 mod metrics;
 
 use std::sync::Arc;
@@ -18,12 +20,14 @@ use headworks_core::{TargetId, TargetState, Time};
 use http::{HeaderMap, HeaderValue};
 
 pub(crate) use address::Address;
+pub(crate) use allowance::StatedLimit;
 pub(crate) use body::UpstreamBody;
 pub(crate) use call::{CallError, ForwardedRequest, UpstreamResponse};
 pub(crate) use client_pool::ClientPool;
 pub(crate) use headers::{clean_response_headers, detach};
 pub(crate) use health::{Probe, SuspendRule, UpstreamHealth, Viewpoint, Wait};
 pub(crate) use hints::{Hints, read_hints};
+pub(crate) use listed_models::ListedModels;
 pub(crate) use metrics::{BUCKET_BOUNDS, UpstreamMetrics};
 
 use crate::config::{Kind, ModelLimits, UpstreamSettings};

@@ -131,15 +131,14 @@ fn collect_class(out: &mut Exposition, name: &str, class: &ClassView) {
     out.family(&CHARGED).sample(&[label], stats.charged as f64);
     out.family(&WEIGHT)
         .sample(&[label], f64::from(class.weight));
-    let refused = Reason::ALL
-        .iter()
-        .map(|reason| reason.name())
-        .zip(stats.refused);
-    let later = [
-        ("shed", stats.ended.shed),
-        ("expired_waiting", stats.ended.expired),
-    ];
-    for (reason, count) in refused.chain(later).filter(|(_, count)| *count > 0) {
+    let refused = Reason::ALL.iter().zip(stats.refused);
+    let refused = refused.map(|(reason, count)| match reason.name() {
+        // On arrival or in the queue: the client sees one reason.
+        "expired" => ("expired", count + stats.ended.expired),
+        name => (name, count),
+    });
+    let shed = [("shed", stats.ended.shed)];
+    for (reason, count) in refused.chain(shed).filter(|(_, count)| *count > 0) {
         out.family(&REFUSED)
             .sample(&[label, ("reason", reason)], count as f64);
     }

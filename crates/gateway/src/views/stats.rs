@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use headworks_core::{Class, ClassView, Reason, View};
+use headworks_core::{Class, ClassView, Rate, Reason, View};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -27,18 +27,20 @@ pub(super) fn stats(shared: &Shared) -> Value {
             "suspended": suspended.collect::<Vec<_>>(),
         }))
     });
+    let in_force = shared.in_force.load();
+    let rate = |rate: Option<Rate>| rate.map_or(0.0, Rate::as_per_second);
     json!({
         "enabled": active.config.scheduler_enabled,
-        "policy": active.config.scheduler_policy,
+        "policy": in_force.policy.name(),
         "total_scheduled": granted,
         "total_rejected": view.classes.iter().map(rejected).sum::<u64>(),
         "total_queued": shared.queue_counts.ever(),
         "running": view.running,
         "waiting": view.waiting,
         "capacity": {
-            "max_concurrent": active.config.scheduler_max_concurrent,
-            "max_rps": active.config.scheduler_max_rps,
-            "max_tokens_per_sec": active.config.scheduler_max_tokens_per_sec,
+            "max_concurrent": in_force.limits.concurrent,
+            "max_rps": rate(in_force.limits.requests),
+            "max_tokens_per_sec": rate(in_force.limits.cost),
             "requests_free": view.levels.0,
             "tokens_free": view.levels.1,
         },

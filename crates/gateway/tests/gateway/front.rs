@@ -359,3 +359,33 @@ async fn the_predecessors_ini_file_is_read() {
         (3, 500.0)
     );
 }
+
+#[tokio::test]
+async fn models_that_patterns_stand_for_are_asked_from_upstreams_once() {
+    let list = r#"{"data":[{"id":"gpt-1"},{"id":"gpt-2"},{"id":"other"}]}"#;
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{list}",
+        list.len()
+    );
+    let answer: &'static str = Box::leak(answer.into_boxed_str());
+    let upstream = Upstream::start(move |_| Reaction::Raw(answer)).await;
+    let settings = "models = ['gpt-*', 'named']\napi_key = 'secret'";
+    let running = Running::start(&upstream.toml("one", settings));
+    for _ in 0..3 {
+        let models = running.client().get("/v1/models", &[]).await;
+        let models = models.json();
+        let models = models["data"].as_array().unwrap().iter();
+        let ids: Vec<_> = models
+            .map(|model| model["id"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(ids, ["gpt-1", "gpt-2", "named"]);
+    }
+    assert_eq!(
+        running.client().get("/v1/models/gpt-2", &[]).await.status,
+        200
+    );
+    assert_eq!(upstream.count(), 1, "the list is kept");
+    let call = &upstream.calls()[0];
+    assert!(call.head.starts_with("get /v1/models "), "{}", call.head);
+    assert_eq!(call.header("authorization"), Some("bearer secret"));
+}

@@ -97,6 +97,35 @@ async fn a_body_that_does_not_arrive_times_out() {
 }
 
 #[tokio::test]
+async fn one_address_cannot_take_every_connection() {
+    let upstream = Upstream::answering(Duration::ZERO, 1).await;
+    let running = Running::before(&upstream, "max_connections_per_address = 3");
+    let connect = || TcpStream::connect(running.gateway.address());
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        let mut stream = connect().await.unwrap();
+        let request = b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        stream.read_u8().await.unwrap();
+        open.push(stream);
+    }
+    let mut refused = connect().await.unwrap();
+    assert!(matches!(refused.read(&mut [0; 1]).await, Ok(0) | Err(_)));
+    drop(open);
+    loop {
+        // The gateway may not have noticed yet that the others are gone.
+        let mut stream = connect().await.unwrap();
+        let request = raw_request(CHAT, &chat(10, false));
+        let mut answer = [0; 12];
+        let written = stream.write_all(request.as_bytes()).await;
+        if written.is_ok() && stream.read_exact(&mut answer).await.is_ok() {
+            assert_eq!(&answer, b"HTTP/1.1 200");
+            break;
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_endless_response_times_out() {
     let gap = Duration::from_millis(10);
     let upstream = Upstream::start(move |_| Reaction::Stream {

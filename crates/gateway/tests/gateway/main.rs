@@ -3,6 +3,7 @@
 mod concurrency;
 mod disconnects;
 mod front;
+mod hostile;
 mod http1;
 mod keys;
 mod limits;

@@ -449,3 +449,48 @@ async fn a_reload_that_replaces_an_upstream_drops_no_queued_request() {
     assert_eq!((old.count(), new.count()), (1, 19));
     running.is_idle().await;
 }
+
+#[tokio::test]
+async fn an_expired_request_is_told_how_long_the_queue_takes() {
+    let (running, upstream) = one_slot("scheduler_queue_timeout = '1200ms'").await;
+    let held = hold(&running, &upstream).await;
+    let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+    let reason = answer.header("x-headworks-reason");
+    assert_eq!((answer.status, reason), (429, "expired"));
+    // One request was granted since the start, so the next will take as long again.
+    let told: u64 = answer.header("retry-after-ms").parse().unwrap();
+    assert!(told >= 1200, "{told}");
+    held.abort();
+}
+
+#[tokio::test]
+async fn a_request_whose_deadline_is_unreachable_is_not_told_to_retry_at_once() {
+    let (running, upstream) = one_slot("").await;
+    for _ in 0..4 {
+        let slow = [("x-slow", "1")];
+        assert_eq!(
+            running
+                .client()
+                .post(CHAT, &slow, &chat(10, false))
+                .await
+                .status,
+            200
+        );
+    }
+    let held = hold(&running, &upstream).await;
+    let queued: Vec<_> = (0..20)
+        .map(|_| ask(&running, &[], chat(10, false)))
+        .collect();
+    waiting(&running, 20).await;
+    let hasty = [("x-request-timeout", "1ms")];
+    let answer = running.client().post(CHAT, &hasty, &chat(10, false)).await;
+    assert_eq!(answer.status, 429, "{}", answer.body);
+    let told: u64 = answer.header("retry-after-ms").parse().unwrap();
+    assert!(
+        told >= 100,
+        "{told} after {}",
+        answer.header("x-headworks-reason")
+    );
+    held.abort();
+    queued.into_iter().for_each(|one| one.abort());
+}

@@ -218,6 +218,29 @@ async fn an_error_after_which_something_may_be_generated_is_not_tried_elsewhere(
 }
 
 #[tokio::test]
+async fn a_503_without_a_refusal_is_not_tried_elsewhere() {
+    for (answer, elsewhere) in [
+        (
+            "HTTP/1.1 503 Lost\r\ncontent-type: text/html\r\ncontent-length: 4\r\n\r\nlost",
+            0,
+        ),
+        ("HTTP/1.1 503 Lost\r\ncontent-length: 0\r\n\r\n", 0),
+        (
+            "HTTP/1.1 503 Busy\r\nretry-after: 9\r\ncontent-length: 0\r\n\r\n",
+            1,
+        ),
+        (
+            "HTTP/1.1 503 Busy\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
+            1,
+        ),
+    ] {
+        let (running, bad, good) = beside(Reaction::Raw(answer), "").await;
+        running.client().post(CHAT, &[], &chat(10, false)).await;
+        assert_eq!((bad.count(), good.count()), (1, elsewhere), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn retry_after_suspends_an_upstream() {
     for status in [503, 529] {
         let act = Reaction::Status(status, "\r\nretry-after: 60");

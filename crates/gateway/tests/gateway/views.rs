@@ -1,5 +1,6 @@
 //! Statistics, explanations, metrics and the panel.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -8,6 +9,7 @@ use headworks_service::panel::{Change, Snapshot};
 use http::Request;
 use http_body_util::BodyExt;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
 use crate::support::{CHAT, Reaction, Running, Upstream, chat, until};
@@ -281,4 +283,37 @@ async fn settings_are_compared_applied_and_reset() {
     panel.act("reset", args(&nothing)).await.unwrap();
     assert_eq!(most(panel.snapshot()), Some(1.0));
     assert!(panel.act("change", args(&nothing)).await.is_err());
+}
+
+#[tokio::test]
+async fn a_time_rule_in_force_is_what_explanations_and_statistics_state() {
+    let release = Arc::new(Semaphore::new(0));
+    let held = release.clone();
+    let upstream = Upstream::start(move |_| Reaction::When(held.clone(), 5)).await;
+    let rule = "scheduler_max_concurrent = 5\nscheduler_max_rps = 50\n\
+        [[gateway.rule]]\nname = 'always'\nmax_concurrent = 1\nmax_rps = 7\n\
+        [[gateway.rule.tenant]]\nname = 'nobody'\nmax_concurrent = 1\n";
+    let running = Running::before(&upstream, rule);
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..2 {
+        let client = running.client();
+        tasks.spawn(async move { client.post(CHAT, &[], &chat(10, false)).await });
+    }
+    until("one waits", || {
+        running.gateway.running_and_waiting() == (1, 1)
+    })
+    .await;
+    let stats = json(&running, "/admin/scheduler/stats").await;
+    assert_eq!(stats["capacity"]["max_concurrent"], 1);
+    assert_eq!(stats["capacity"]["max_rps"], 7.0);
+    assert_eq!(stats["rules_in_force"][0], "always");
+    release.add_permits(2);
+    let answers = tasks.join_all().await;
+    let queued = answers
+        .iter()
+        .find(|answer| answer.header("x-headworks-position") == "1");
+    let id = queued.unwrap().header("x-headworks-request-id");
+    let told = json(&running, &format!("/admin/explain/{id}")).await;
+    let blocked = told["request"]["held_by"].as_str().unwrap();
+    assert!(blocked.starts_with("all 1 slots were taken"), "{blocked}");
 }

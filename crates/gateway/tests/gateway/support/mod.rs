@@ -12,7 +12,7 @@ use headworks_service::outbound::{Outbound, OutboundConfig};
 use headworks_service::shutdown::Shutdown;
 
 pub(crate) use client::{Answer, Client, raw_request};
-pub(crate) use upstream::{Reaction, Upstream};
+pub(crate) use upstream::{Reaction, ReceivedRequest, Upstream};
 
 /// Timeout for every wait. It is long enough for the slowest machine; no passing test waits this
 /// long.

@@ -31,6 +31,7 @@ mod serve;
 mod snapshot;
 mod state;
 mod stats;
+mod subscriptions;
 mod swarms;
 mod tracker;
 

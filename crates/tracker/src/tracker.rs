@@ -12,6 +12,7 @@ use crate::serve::{self, Server};
 use crate::snapshot;
 use crate::state::TrackerState;
 use crate::stats::StatsPage;
+use crate::subscriptions::Subscriptions;
 use headworks_service::authenticator::Authenticator;
 use headworks_service::config::Secret;
 use headworks_service::metrics::Collect;
@@ -34,6 +35,7 @@ const GRACE: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct Tracker {
     announces: Arc<AnnounceHandler>,
+    subscriptions: Arc<Subscriptions>,
     http: Vec<SocketAddr>,
     udp: Vec<SocketAddr>,
 }
@@ -49,11 +51,14 @@ impl Tracker {
         outbound: Outbound,
         shutdown: &Shutdown,
     ) -> Result<Tracker, Error> {
-        let state = Arc::new(TrackerState::new(ActiveConfig::new(config, &[])?));
+        let subscriptions = Arc::new(Subscriptions::open(config));
+        let active = ActiveConfig::new(config, &subscriptions, &[])?;
+        let state = Arc::new(TrackerState::new(active));
         let runtime = ForwardRuntime::new().map_err(Error::Threads)?;
         // Everything that forwards spawn runs on their own low-priority runtime.
         let entered = runtime.enter();
-        let forwarding = Forwarding::start(&state, TrackerClient::new(outbound)?, shutdown)?;
+        let forwarding =
+            Forwarding::start(&state, TrackerClient::new(outbound.clone())?, shutdown)?;
         drop(entered);
         let announces = Arc::new(AnnounceHandler {
             state,
@@ -73,11 +78,14 @@ impl Tracker {
         let server = serve::start(&announces)?;
         let (http, udp) = (server.http.clone(), server.udp.clone());
         spawn_maintenance(&announces, server, runtime, config, shutdown);
-        Ok(Tracker {
+        let tracker = Tracker {
             announces,
+            subscriptions,
             http,
             udp,
-        })
+        };
+        tracker.spawn_refresh(outbound, shutdown);
+        Ok(tracker)
     }
 
     /// Returns the addresses for announces over HTTP.
@@ -136,8 +144,34 @@ impl Tracker {
     /// # Errors
     /// When the configuration cannot be applied. The old one then stays active.
     pub fn apply(&self, config: &TrackerConfig) -> Result<(), Error> {
-        let active = ActiveConfig::new(config, &self.announces.state.active().forwarders)?;
+        let before = &self.announces.state.active().forwarders;
+        let active = ActiveConfig::new(config, &self.subscriptions, before)?;
         self.activate(Arc::new(active)).map(drop)
+    }
+
+    /// Starts the task that fetches lists of forwarders and applies those that have changed.
+    fn spawn_refresh(&self, outbound: Outbound, shutdown: &Shutdown) {
+        let (tracker, stop) = (self.clone(), shutdown.token());
+        let refresh = async move {
+            loop {
+                let config = tracker.announces.state.active().config.clone();
+                let sources: Vec<String> = config.list_sources().collect();
+                let refresh = config.forwarder_lists_refresh;
+                let (changed, pause) = (tracker.subscriptions)
+                    .refresh(&sources, &outbound, refresh)
+                    .await;
+                if changed && let Err(error) = tracker.apply(&config) {
+                    tracing::error!(%error, "cannot apply a fetched list of forwarders");
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = tracker.subscriptions.changed() => {}
+                }
+            }
+        };
+        shutdown.spawn("tracker: fetch lists of forwarders", async move {
+            stop.run_until_cancelled(refresh).await;
+        });
     }
 
     /// Makes a configuration the active one and returns the previous one.
@@ -148,6 +182,7 @@ impl Tracker {
         // The pool must know every forwarder before an announce can select it.
         forwarding.reconfigure(&active)?;
         let previous = state.active.swap(active);
+        self.subscriptions.notify();
         state.swarms.mark_all_due();
         forwarding.arm_all();
         forwarding.outage.notify();
@@ -159,7 +194,11 @@ impl Tracker {
         let tracker = self.clone();
         reloader.on_reload(move |config| {
             let forwarders = &tracker.announces.state.active().forwarders;
-            let active = ActiveConfig::new(&config.section::<TrackerConfig>(), forwarders);
+            let active = ActiveConfig::new(
+                &config.section::<TrackerConfig>(),
+                &tracker.subscriptions,
+                forwarders,
+            );
             let activated = active.and_then(|active| tracker.activate(Arc::new(active)));
             let keeps = |error| format!("the tracker keeps its configuration: {error}");
             let previous = activated.map_err(keeps)?;

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use headworks_service::exit::Exit;
 use headworks_service::outbound::{Outbound, OutboundConfig};
-use headworks_tracker::{check, forwarders};
+use headworks_tracker::check;
 
 use crate::applications::{TRACKER, schema};
 use crate::arguments::Common;
@@ -32,9 +32,9 @@ enum Task {
     ///
     /// Exit code 3 if a forwarder cannot be reached.
     Check {
-        /// The list, in YAML.
-        #[arg(short = 'f', value_name = "FILE")]
-        list: PathBuf,
+        /// The list, a file or a URL: one URI per line, YAML or JSON.
+        #[arg(short = 'f', value_name = "FILE|URL")]
+        list: String,
         /// Print JSON instead of a table.
         #[arg(long)]
         json: bool,
@@ -69,10 +69,9 @@ pub(crate) fn run(command: &TrackerCommand, common: &Common) -> Result<Exit> {
             json,
             timeout,
         }) => {
-            let list = forwarders::read(list)?;
             let config = schema().load(&overrides::sources(&common)?)?;
             let outbound = Outbound::new(&*config.section::<OutboundConfig>())?;
-            check_list(&list, outbound, Duration::from_secs(*timeout), *json)
+            check_list(list, outbound, Duration::from_secs(*timeout), *json)
         }
         Some(Task::Explain { torrent, at, json }) => {
             let digits = torrent.len();
@@ -114,13 +113,14 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(builder.enable_all().build()?)
 }
 
-fn check_list(
-    list: &[forwarders::Forwarder],
-    outbound: Outbound,
-    timeout: Duration,
-    json: bool,
-) -> Result<Exit> {
-    let checked = runtime()?.block_on(check::check(list, outbound, timeout))?;
+fn check_list(source: &str, outbound: Outbound, timeout: Duration, json: bool) -> Result<Exit> {
+    let checked = runtime()?.block_on(async {
+        let list = check::load(source, &outbound).await?;
+        for skipped in &list.skipped {
+            report::note(&format!("entry {}: {}", skipped.entry, skipped.reason));
+        }
+        Ok::<_, anyhow::Error>(check::check(&list.forwarders, outbound, timeout).await?)
+    })?;
     let text = match json {
         true => serde_json::to_string_pretty(&checked)? + "\n",
         false => check::table(&checked),

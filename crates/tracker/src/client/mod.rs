@@ -6,7 +6,7 @@ mod query;
 mod udp;
 
 pub(crate) use error::ClientError;
-pub(crate) use http::gunzip;
+pub(crate) use http::{gunzip, is_public, redirect_target};
 pub(crate) use query::AnnounceQuery;
 
 use crate::error::Error;

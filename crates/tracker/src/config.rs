@@ -221,7 +221,7 @@ fn validate(config: &TrackerConfig) -> Vec<ValidationError> {
     object(
         config.max_forwarder_workers < config.forwarder_workers,
         "max_forwarder_workers",
-        "must not be below `forwarder_workers`",
+        "must not be below `forwarder_workers` (`-w`); raise it with `-W`",
     );
     let rate = config.rate_limit_initial_per_sec;
     object(

@@ -16,6 +16,7 @@ mod client;
 mod clock;
 pub mod config;
 mod counters;
+mod descriptors;
 mod drop_log;
 mod error;
 mod explain;

@@ -224,9 +224,9 @@ fn shown(source: &str) -> &str {
 
 async fn fetch(source: &str, etag: Option<&str>, outbound: &Outbound) -> Result<Fetched, String> {
     let fetched = tokio::time::timeout(TIMEOUT, get(source, etag, outbound)).await;
-    let (etag, body) = match fetched.unwrap_or_else(|_| Err("no response in time".into()))? {
-        Some(response) => response,
-        None => return Ok(Fetched::Unchanged),
+    let fetched = fetched.unwrap_or_else(|_| Err("no response in time".into()))?;
+    let Some((etag, body)) = fetched else {
+        return Ok(Fetched::Unchanged);
     };
     let text = String::from_utf8(body).map_err(|_| "not UTF-8".to_owned())?;
     let list = parse(shown(source), &text).map_err(|error| error.to_string())?;

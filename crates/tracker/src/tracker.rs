@@ -4,6 +4,7 @@ use crate::active_config::ActiveConfig;
 use crate::announce::AnnounceHandler;
 use crate::client::TrackerClient;
 use crate::config::TrackerConfig;
+use crate::descriptors;
 use crate::error::Error;
 use crate::forward::{ForwardRuntime, Forwarding};
 use crate::metrics::TrackerCollector;
@@ -23,6 +24,7 @@ use headworks_service::shutdown::Shutdown;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The time between two searches for expired peers.
@@ -36,6 +38,7 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct Tracker {
     announces: Arc<AnnounceHandler>,
     subscriptions: Arc<Subscriptions>,
+    lost_snapshot: Arc<AtomicBool>,
     http: Vec<SocketAddr>,
     udp: Vec<SocketAddr>,
 }
@@ -51,6 +54,10 @@ impl Tracker {
         outbound: Outbound,
         shutdown: &Shutdown,
     ) -> Result<Tracker, Error> {
+        let config = &TrackerConfig {
+            max_connections: descriptors::max_connections(config)?,
+            ..config.clone()
+        };
         let subscriptions = Arc::new(Subscriptions::open(config));
         let active = ActiveConfig::new(config, &subscriptions, &[])?;
         let state = Arc::new(TrackerState::new(active));
@@ -77,10 +84,13 @@ impl Tracker {
         }
         let server = serve::start(&announces)?;
         let (http, udp) = (server.http.clone(), server.udp.clone());
-        spawn_maintenance(&announces, server, runtime, config, shutdown);
+        let lost_snapshot = Arc::<AtomicBool>::default();
+        let lost = lost_snapshot.clone();
+        spawn_maintenance(&announces, server, runtime, config, lost, shutdown);
         let tracker = Tracker {
             announces,
             subscriptions,
+            lost_snapshot,
             http,
             udp,
         };
@@ -125,6 +135,12 @@ impl Tracker {
     pub fn forwarders(&self) -> usize {
         let active = self.announces.state.active();
         active.listed_forwarders().count()
+    }
+
+    /// Whether the snapshot at shutdown could not be written.
+    #[must_use]
+    pub fn lost_snapshot(&self) -> bool {
+        self.lost_snapshot.load(Ordering::Relaxed)
     }
 
     /// Shows clients' addresses on `/stats` for requests with `token`. Without a token they are
@@ -218,11 +234,14 @@ fn forwarder_names(announces: &AnnounceHandler) -> Vec<String> {
     active.forwarders.iter().map(|f| f.name.clone()).collect()
 }
 
-fn save(announces: &AnnounceHandler, path: &Path) {
+/// Saves a snapshot. Returns whether that succeeded.
+fn save(announces: &AnnounceHandler, path: &Path) -> bool {
     let names = forwarder_names(announces);
-    if let Err(error) = snapshot::save(&announces.state, &names, path) {
+    let saved = snapshot::save(&announces.state, &names, path);
+    if let Err(error) = &saved {
         tracing::error!(path = %path.display(), %error, "cannot write the snapshot");
     }
+    saved.is_ok()
 }
 
 /// Starts the task that removes expired peers, writes snapshots and, at shutdown, stops the
@@ -232,6 +251,7 @@ fn spawn_maintenance(
     server: Server,
     runtime: ForwardRuntime,
     config: &TrackerConfig,
+    lost_snapshot: Arc<AtomicBool>,
     shutdown: &Shutdown,
 ) {
     let (announces, stop) = (announces.clone(), shutdown.token());
@@ -246,7 +266,9 @@ fn spawn_maintenance(
                 () = stop.cancelled() => break,
                 _ = purges.tick() => tokio::task::spawn_blocking(move || handler.state.purge()),
                 _ = saves.tick(), if path.is_some() => tokio::task::spawn_blocking(move || {
-                    path.iter().for_each(|path| save(&handler, path));
+                    if let Some(path) = path {
+                        save(&handler, &path);
+                    }
                 }),
             };
             let _ = work.await;
@@ -255,7 +277,8 @@ fn spawn_maintenance(
         announces.forwarding.shutdown(GRACE).await;
         drop(runtime);
         if let Some(path) = path {
-            let _ = tokio::task::spawn_blocking(move || save(&announces, &path)).await;
+            let saved = tokio::task::spawn_blocking(move || save(&announces, &path)).await;
+            lost_snapshot.store(!saved.unwrap_or(false), Ordering::Relaxed);
         }
     });
 }

@@ -13,6 +13,7 @@ use crate::applications::{TRACKER, schema};
 use crate::arguments::Common;
 use crate::commands::instance::Instance;
 use crate::commands::up;
+use crate::flags::Setting;
 use crate::report::UsageError;
 use crate::{overrides, report};
 
@@ -22,6 +23,15 @@ pub(crate) struct TrackerCommand {
     /// The configuration file: TOML, or a predecessor's YAML. Same as `--config`.
     #[arg(short = 'c', value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Log debug messages, as the predecessor did. Same as `--log-level debug`.
+    #[arg(short = 'd')]
+    debug: bool,
+    /// Print the version, as the predecessor did.
+    #[arg(short = 'v')]
+    version: bool,
+    /// Turned on metrics in the predecessor. They are always on here.
+    #[arg(short = 'p')]
+    prometheus: bool,
     #[command(subcommand)]
     task: Option<Task>,
 }
@@ -61,6 +71,20 @@ enum Task {
 pub(crate) fn run(command: &TrackerCommand, common: &Common) -> Result<Exit> {
     let mut common = common.clone();
     common.config = command.file.clone().or(common.config);
+    if command.version {
+        report::data(&format!("headworks {}\n", crate::version()))?;
+        return Ok(Exit::Done);
+    }
+    if command.debug {
+        common.settings.push(Setting {
+            flag: "-d".into(),
+            key: "log.level".into(),
+            value: "debug".into(),
+        });
+    }
+    if command.prometheus {
+        report::note("`-p` is not needed: metrics are always on, at /metrics");
+    }
     match &command.task {
         // Strict: without the tracker there is nothing to keep running.
         None => up::run(&common, &[TRACKER], true),

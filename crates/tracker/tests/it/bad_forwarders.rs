@@ -276,5 +276,15 @@ async fn retry_in_delays_the_forward() {
     .await;
     running.shows("/stats", "delayed 1").await;
     assert_eq!(busy.received().len(), 1);
+    let torrent = announce(1, 1, Event::None).info_hash.to_string();
+    let explanation = running.tracker.panel();
+    let explanation = explanation.explain(&torrent).await.unwrap();
+    let name = format!("forwarder {}", busy.address);
+    let fact = explanation
+        .facts
+        .iter()
+        .find(|fact| fact.name == name)
+        .unwrap();
+    assert!(fact.value.contains("next retry in "), "{}", fact.value);
     running.stop().await;
 }

@@ -95,8 +95,8 @@ impl ActiveConfig {
     }
 }
 
-/// Returns the forwarders of the section and of the lists that it names. Duplicates and this tracker
-/// itself are dropped, and every forwarder gets a unique name.
+/// Returns the forwarders of the section and of the lists that it names. Duplicates and this
+/// tracker itself are dropped, and every forwarder gets a unique name.
 fn named_forwarders(
     config: &TrackerConfig,
     subscriptions: &Subscriptions,

@@ -75,14 +75,14 @@ headworks_service::section! {
     /// A file or URL with more forwarders: one URI per line, or YAML or JSON with a list of `uri`,
     /// and optionally `name`, `ip` and `host`.
     forwarders_file: Option<PathBuf> = None, example("\"forwarders.yml\""), file(&["forwarders_file", "forwards"]), env(&["FORWARDERS"]), flag(&["-f"]);
-    /// More such files and URLs. What is at a URL is fetched regularly; the last good copy is used
-    /// while it cannot be.
+    /// More such files and URLs. Lists at URLs are fetched regularly; the last good copy is used
+    /// while that fails.
     forwarder_lists: Vec<String> = Vec::new(), example("[\"https://example.com/trackers.txt\", \"mine.txt\"]");
     /// The time between two fetches of a list.
     #[serde(with = "headworks_service::config::seconds")]
     forwarder_lists_refresh: Duration = Duration::from_secs(24 * 3600);
-    /// The folder for the copies of lists; by default that of the snapshot, or the user's folder for
-    /// state.
+    /// The folder for the copies of lists; by default that of the snapshot, or the user's folder
+    /// for state.
     forwarder_lists_folder: Option<PathBuf> = None, example("\"/var/lib/headworks\""), restart();
     /// The selection when an announce cannot go to all forwarders: `shuffle` is random, `yield`
     /// prefers those that recently reported the most new peers soonest, and explores others.

@@ -33,8 +33,8 @@ pub(crate) struct Stats {
     clients: Option<Vec<ClientStats>>,
 }
 
-/// The page as text and as JSON, built at most once per second: it costs a lock of the pool and work
-/// for every forwarder, and anybody may ask for it as often as a connection allows.
+/// The page as text and as JSON, built at most once per second: it costs a lock of the pool and
+/// work for every forwarder, and anybody may ask for it as often as a connection allows.
 #[derive(Default)]
 pub(crate) struct StatsPage(Mutex<Option<(Instant, Arc<RenderedStats>)>>);
 

@@ -1,8 +1,8 @@
 //! Lists of forwarders at URLs, as people publish them.
 //!
-//! What was fetched last and could be used stays in force until there is something better: an
-//! outage, an error page or an empty file at the other end changes nothing. The copies survive a
-//! restart in a folder.
+//! The last good copy of a list stays in force until there is something better: an outage, an error
+//! page or an empty file at the other end changes nothing. The copies survive a restart in a
+//! folder.
 
 use crate::client::{is_public, redirect_target};
 use crate::config::TrackerConfig;
@@ -47,7 +47,7 @@ struct Subscription {
     failures: u32,
 }
 
-/// What is at a URL.
+/// The result of a fetch.
 enum Fetched {
     Unchanged,
     List {

@@ -181,7 +181,8 @@ async fn cold_start(bad: usize) -> Duration {
     start.elapsed()
 }
 
-/// Returns the number of outages that trackers declared, although nothing was wrong but their lists.
+/// Returns the number of outages that trackers declared, although nothing was wrong but their
+/// lists.
 async fn false_alarms() -> f64 {
     let mut running = Vec::new();
     for _ in 0..BATCH {

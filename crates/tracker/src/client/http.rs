@@ -78,7 +78,7 @@ impl HttpClient {
             .parse()
             .map_err(|_| ClientError::Malformed("the address is invalid".into()))?;
         for _ in 0..=MAX_REDIRECTS {
-            // What the operator sets for the forwarder is for no other server.
+            // Header and password are meant for the forwarder, and for no other server.
             let same = origin(&uri) == origin(&forwarder.uri);
             let host = forwarder.host.as_deref().filter(|_| same);
             let authorization = forwarder.authorization.as_ref().filter(|_| same);

@@ -109,8 +109,8 @@ impl Handler<ForwardJob> for ForwardHandler {
 }
 
 impl ForwardHandler {
-    /// Waits for a worker if the forward needs one; `None` if it is cancelled meanwhile. Events must
-    /// not wait for forwarders that hang, and neither must the search for those that respond.
+    /// Waits for a worker if the forward needs one; `None` if it is cancelled meanwhile. Events
+    /// must not wait for forwarders that hang, and neither must the search for those that respond.
     async fn worker(&self, run: &Run<'_, ForwardJob>) -> Option<Option<Worker>> {
         let job = &run.payload;
         let exempt = {

@@ -150,7 +150,7 @@ async fn impossible_addresses_are_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_is_not_told_of_itself() {
+async fn a_client_never_gets_its_own_address() {
     // The forwarder knows the client by the public address of its network.
     let own = address("198.51.100.7:10001");
     let mut body = b"d11:external ip4:\xc6\x33\x64\x07".to_vec();

@@ -38,7 +38,7 @@ async fn the_last_good_copy_of_a_list_stays_in_force() {
     until("the list is in force", || running.tracker.forwarders() == 2).await;
     running.stop().await;
 
-    // Whatever is there after a restart, the copy stays in force.
+    // The copy stays in force after a restart, with anything at the URL.
     let elsewhere = "HTTP/1.1 302 Found\r\nLocation: ftp://x/\r\nContent-Length: 0\r\n\r\n";
     for bad in [
         Behaviour::status(500),

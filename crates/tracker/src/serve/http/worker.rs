@@ -174,8 +174,8 @@ impl HttpWorker {
         }
     }
 
-    /// Accepts nothing for a while. The connection stays in the listener's queue, which would report
-    /// it again at once and keep this thread busy.
+    /// Accepts nothing for a while. The connection stays in the listener's queue, which would
+    /// report it again at once and keep this thread busy.
     fn pause_accepting(&mut self, epoll: &Epoll, error: &io::Error) {
         tracing::warn!(%error, connections = self.connections.len(), "cannot accept connections: lower `max_connections` or raise the limit of open files");
         self.accepts_again = Some(Instant::now() + ACCEPT_PAUSE);

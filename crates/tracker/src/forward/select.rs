@@ -10,8 +10,7 @@ use headworks_core::Pressure;
 
 /// The time until which a torrent is not selected for again if nothing else is known.
 const LATEST: Seconds = 3600;
-/// With `yield`, one selected forwarder in this many is a random one (ε-greedy), so that the score
-/// of the others stays up to date.
+/// One selected forwarder in this many is a random one (ε-greedy), so that others get their turn.
 const EXPLORE: usize = 8;
 
 /// The number of forwarders that an announce may go to.
@@ -104,14 +103,14 @@ fn order(due: &mut [ForwarderId], active: &ActiveConfig, seed: u32) {
     if active.config.forwarder_selection == Selection::Yield {
         let score = |id: &ForwarderId| active.forwarders[id.index()].score.value();
         due.sort_by(|one, other| score(other).total_cmp(&score(one)));
-        for index in 0..due.len() {
-            if random.below(EXPLORE) == 0 {
-                let other = index + random.below(due.len() - index);
-                due.swap(index, other);
-            }
-        }
     } else {
         due.sort_by_key(|id| active.forwarders[id.index()].needs_probe());
+    }
+    for index in 0..due.len() {
+        if random.below(EXPLORE) == 0 {
+            let other = index + random.below(due.len() - index);
+            due.swap(index, other);
+        }
     }
 }
 

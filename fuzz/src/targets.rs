@@ -362,7 +362,7 @@ pub fn forwarder_list(data: &[u8]) {
     };
     match forwarders::parse("list.yml", text) {
         Ok(list) => {
-            for forwarder in list {
+            for forwarder in list.forwarders {
                 assert!(forwarder.check().is_ok() && !forwarder.name().is_empty());
                 assert!(!format!("{forwarder:?}").contains("passkey"));
             }

@@ -24,6 +24,8 @@ pub(crate) struct Started {
     pub(crate) addresses: String,
     /// A command to try, which shows that it runs.
     pub(crate) example_command: Option<String>,
+    /// Whether it ended badly, such as without its last snapshot. Asked once it has ended.
+    pub(crate) ended_badly: Box<dyn Fn() -> bool>,
     /// Adds its panels, collectors and routes to the admin listener.
     pub(crate) attach: Box<dyn FnOnce(Admin) -> Admin>,
 }
@@ -66,6 +68,7 @@ fn start_gateway(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
     Ok(Started {
         addresses: format!("{base} (OpenAI and Anthropic)"),
         example_command: Some(format!("curl {base}/models")),
+        ended_badly: Box::new(|| false),
         attach: Box::new(move |admin| {
             admin
                 .panel(gateway.panel())
@@ -92,9 +95,11 @@ fn start_tracker(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
         count => format!("{} ({count} forwarders)", addresses.join(" ")),
     };
     let http = tracker.http().first();
+    let ending = tracker.clone();
     Ok(Started {
         addresses,
         example_command: http.map(|at| format!("curl http://{at}/stats")),
+        ended_badly: Box::new(move || ending.lost_snapshot()),
         attach: Box::new(move |admin| {
             admin
                 .panel(tracker.panel())
@@ -120,6 +125,7 @@ fn start_migrate(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
     Ok(Started {
         addresses,
         example_command: None,
+        ended_badly: Box::new(|| false),
         attach: Box::new(move |admin| admin.panel(migrations.panel())),
     })
 }

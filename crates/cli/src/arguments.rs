@@ -76,7 +76,11 @@ impl Arguments {
             .mut_subcommand("gateway", |gateway| {
                 flags::add_with_short_names(gateway, &schema, "gateway")
             })
-            .mut_subcommand("tracker", |tracker| flags::add(tracker, &schema))
+            .mut_subcommand("tracker", |tracker| {
+                // In the predecessor `-x` has no value.
+                let flag = |arg: clap::Arg| arg.num_args(0..=1).default_missing_value("true");
+                flags::add(tracker, &schema).mut_arg("tracker.x_real_ip", flag)
+            })
             .mut_subcommand("config", |config| {
                 config.mut_subcommand("show", |show| flags::add(show, &schema))
             })

@@ -226,3 +226,34 @@ fn explain_rejects_an_invalid_hash() {
         assert!(ended.stderr.contains("hexadecimal"), "{ended:?}");
     }
 }
+
+#[test]
+fn flags_of_the_predecessor_work() {
+    let folder = Folder::new();
+    let ended = folder.run(&["tracker", "-v"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.starts_with("headworks "), "{ended:?}");
+    // The address is taken, so that the command ends.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ended = folder.run(&["tracker", "-x", "-d", "-p", "-l", &address, "-u", ""]);
+    assert!(ended.stderr.contains("cannot listen on"), "{ended:?}");
+    let ended = folder.run(&["tracker", "-w", "30"]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("raise it with `-W`"), "{ended:?}");
+}
+
+#[test]
+fn an_unwritable_snapshot_folder_is_found_at_the_start() {
+    let folder = Folder::new();
+    let arguments = [
+        "tracker",
+        "-l",
+        "127.0.0.1:0",
+        "--tracker-snapshot-file",
+        "none/s",
+    ];
+    let ended = folder.run(&arguments);
+    assert_ne!(ended.code, Some(0));
+    assert!(ended.stderr.contains("cannot be written"), "{ended:?}");
+}

@@ -5,9 +5,12 @@ use crate::access::Access;
 use crate::config::TrackerConfig;
 use crate::error::Error;
 use crate::forwarders::{self, Forwarder, ForwarderId, ForwarderState};
+use crate::subscriptions::Subscriptions;
 use headworks_service::proxies::{ClientHeader, Network, TrustedProxies};
 use headworks_tracker_wire::{Announce, InfoHash};
 use std::collections::HashSet;
+use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 /// The active configuration.
@@ -27,9 +30,10 @@ impl ActiveConfig {
     /// Reads the files that the section names. Forwarders in `before` keep their ids and state.
     pub(crate) fn new(
         config: &TrackerConfig,
+        subscriptions: &Subscriptions,
         before: &[Arc<ForwarderState>],
     ) -> Result<ActiveConfig, Error> {
-        let list = named_forwarders(config)?;
+        let list = named_forwarders(config, subscriptions)?;
         let mut active = ActiveConfig {
             config: config.clone(),
             access: Access::read(config)?,
@@ -91,15 +95,33 @@ impl ActiveConfig {
     }
 }
 
-/// Returns the forwarders of the section and of the file that it names. Duplicate addresses are
-/// dropped and every forwarder gets a unique name.
-fn named_forwarders(config: &TrackerConfig) -> Result<Vec<(Forwarder, String)>, Error> {
+/// Returns the forwarders of the section and of the lists that it names. Duplicates and this
+/// tracker itself are dropped, and every forwarder gets a unique name.
+fn named_forwarders(
+    config: &TrackerConfig,
+    subscriptions: &Subscriptions,
+) -> Result<Vec<(Forwarder, String)>, Error> {
     let mut list = config.forwarders.clone();
-    if let Some(path) = &config.forwarders_file {
-        list.extend(forwarders::read(path)?);
+    for source in config.list_sources() {
+        let read = match subscriptions.list(&source) {
+            Some(list) => list,
+            None => forwarders::read(Path::new(&source))?,
+        };
+        read.log_skipped(&source);
+        list.extend(read.forwarders);
     }
-    let mut seen = HashSet::new();
-    list.retain(|forwarder| seen.insert((forwarder.uri.reveal().to_owned(), forwarder.ip)));
+    let (mut seen, before) = (HashSet::new(), list.len());
+    list.retain(|forwarder| seen.insert((forwarder.identity(), forwarder.ip)));
+    let distinct = list.len();
+    list.retain(|forwarder| !is_ourselves(config, forwarder));
+    if list.len() < before {
+        let (duplicates, ourselves) = (before - distinct, distinct - list.len());
+        tracing::info!(
+            duplicates,
+            ourselves,
+            "entries of lists of forwarders dropped"
+        );
+    }
     let mut names = HashSet::new();
     let with_name = |forwarder: Forwarder| {
         let plain = forwarder.name();
@@ -109,6 +131,32 @@ fn named_forwarders(config: &TrackerConfig) -> Result<Vec<(Forwarder, String)>, 
         (forwarder, name.unwrap_or(plain))
     };
     Ok(list.into_iter().map(with_name).collect())
+}
+
+/// Whether a forwarder is this tracker, as far as its address tells.
+fn is_ourselves(config: &TrackerConfig, forwarder: &Forwarder) -> bool {
+    let Some(uri) = forwarder.parsed() else {
+        return false;
+    };
+    let (listen, port) = match uri.scheme_str() {
+        Some("udp") => (&config.udp_listen, uri.port_u16()),
+        _ => (&config.listen, uri.port_u16().or(Some(80))),
+    };
+    let host = uri.host().unwrap_or_default();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let host = if host == "localhost" {
+        "127.0.0.1"
+    } else {
+        host
+    };
+    let Ok(ip) = host.parse::<IpAddr>() else {
+        return false;
+    };
+    listen.addresses().iter().any(|own| {
+        let all = own.ip().is_unspecified();
+        let known = ip.is_loopback() || config.public_addresses.contains(&ip);
+        own.port() != 0 && Some(own.port()) == port && (own.ip() == ip || all && known)
+    })
 }
 
 fn trusted_proxies(config: &TrackerConfig) -> TrustedProxies {
@@ -133,7 +181,7 @@ mod tests {
             forwarders: uris.iter().map(|uri| Forwarder::at(uri)).collect(),
             ..TrackerConfig::default()
         };
-        ActiveConfig::new(&config, before).unwrap()
+        ActiveConfig::new(&config, &Subscriptions::default(), before).unwrap()
     }
 
     #[test]
@@ -156,6 +204,31 @@ mod tests {
             "listed again, it keeps its id"
         );
         assert!(Arc::ptr_eq(&third.forwarders[0], &first.forwarders[0]));
+    }
+
+    #[test]
+    fn duplicates_and_ourselves_are_dropped() {
+        let active = active(
+            &[
+                "udp://a.example:80/announce",
+                "udp://A.example:80",
+                "http://b.example/announce",
+                "http://b.example:80/announce",
+                "http://b.example/other",
+                "http://127.0.0.1:6969/announce",
+                "udp://localhost:6969",
+                "udp://127.0.0.1:6970",
+            ],
+            &[],
+        );
+        let names: Vec<_> = active.forwarders.iter().map(|s| s.name.as_str()).collect();
+        let expected = [
+            "a.example:80",
+            "b.example",
+            "b.example (2)",
+            "127.0.0.1:6970",
+        ];
+        assert_eq!(names, expected);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use crate::client::TrackerClient;
 use crate::error::Error;
-use crate::forwarders::{Forwarder, ForwarderState};
+use crate::forwarders::{Forwarder, ForwarderState, List, ListError};
+use crate::subscriptions;
 use futures_util::StreamExt;
 use headworks_service::outbound::Outbound;
 use serde::Serialize;
@@ -27,6 +28,14 @@ pub struct Checked {
     /// The error.
     #[serde(rename = "trouble", skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// Loads a list of forwarders from a file or a URL. Call it inside a tokio runtime.
+///
+/// # Errors
+/// When it cannot be read or is no list.
+pub async fn load(source: &str, outbound: &Outbound) -> Result<List, ListError> {
+    subscriptions::load(source, outbound).await
 }
 
 /// Probes every forwarder of a list and returns the results in its order. No peer and no torrent is

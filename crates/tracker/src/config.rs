@@ -72,8 +72,18 @@ headworks_service::section! {
 
     /// Trackers to forward announces to.
     forwarders: Vec<Forwarder> = Vec::new(), example("[[tracker.forwarders]]\nuri = \"udp://tracker.example:1337/announce\""), file(&["forwarders"]);
-    /// A YAML file with more forwarders: a list of `uri`, and optionally `name`, `ip` and `host`.
+    /// A file or URL with more forwarders: one URI per line, or YAML or JSON with a list of `uri`,
+    /// and optionally `name`, `ip` and `host`.
     forwarders_file: Option<PathBuf> = None, example("\"forwarders.yml\""), file(&["forwarders_file", "forwards"]), env(&["FORWARDERS"]), flag(&["-f"]);
+    /// More such files and URLs. Lists at URLs are fetched regularly; the last good copy is used
+    /// while that fails.
+    forwarder_lists: Vec<String> = Vec::new(), example("[\"https://example.com/trackers.txt\", \"mine.txt\"]");
+    /// The time between two fetches of a list.
+    #[serde(with = "headworks_service::config::seconds")]
+    forwarder_lists_refresh: Duration = Duration::from_secs(24 * 3600);
+    /// The folder for the copies of lists; by default that of the snapshot, or the user's folder
+    /// for state.
+    forwarder_lists_folder: Option<PathBuf> = None, example("\"/var/lib/headworks\""), restart();
     /// The selection when an announce cannot go to all forwarders: `shuffle` is random, `yield`
     /// prefers those that recently reported the most new peers soonest, and explores others.
     forwarder_selection: Selection = Selection::Shuffle;
@@ -136,6 +146,15 @@ headworks_service::section! {
     /// The pause before a disabled forwarder is probed. It doubles up to an hour.
     #[serde(with = "headworks_service::config::seconds")]
     forwarder_probe_seconds: Duration = Duration::from_secs(300);
+}
+
+impl TrackerConfig {
+    /// Returns the files and URLs that hold lists of forwarders.
+    pub(crate) fn list_sources(&self) -> impl Iterator<Item = String> + '_ {
+        let file = self.forwarders_file.iter();
+        let file = file.map(|path| path.to_string_lossy().into_owned());
+        file.chain(self.forwarder_lists.iter().cloned())
+    }
 }
 
 /// The unit of a swarm's totals.
@@ -202,7 +221,7 @@ fn validate(config: &TrackerConfig) -> Vec<ValidationError> {
     object(
         config.max_forwarder_workers < config.forwarder_workers,
         "max_forwarder_workers",
-        "must not be below `forwarder_workers`",
+        "must not be below `forwarder_workers` (`-w`); raise it with `-W`",
     );
     let rate = config.rate_limit_initial_per_sec;
     object(
@@ -239,6 +258,11 @@ fn validate(config: &TrackerConfig) -> Vec<ValidationError> {
         config.announce_interval < Duration::from_secs(10),
         "announce_interval",
         "must be at least 10 seconds",
+    );
+    object(
+        config.forwarder_lists_refresh < Duration::from_secs(60),
+        "forwarder_lists_refresh",
+        "must be at least 60 seconds",
     );
     object(
         config.snapshot_interval.is_zero(),

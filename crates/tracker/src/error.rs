@@ -17,6 +17,16 @@ pub enum Error {
     /// The system refuses threads, sockets or random numbers.
     #[error("cannot start the announce threads: {0}")]
     Threads(io::Error),
+    /// The configured connections do not fit into the limit of open files.
+    #[error(
+        "`max_connections` needs {needed} open files, but the limit is {limit}; lower it, or raise the limit with `ulimit -n` or `LimitNOFILE=`"
+    )]
+    Descriptors {
+        /// The files needed.
+        needed: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// The list of forwarders is invalid.
     #[error(transparent)]
     List(#[from] ListError),

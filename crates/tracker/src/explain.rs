@@ -83,7 +83,9 @@ impl Explainer<'_> {
         }
         for (id, forwarder) in self.active.listed_forwarders() {
             let name = format!("forwarder {}", forwarder.name);
-            facts.push(fact(name, self.forwarder(forwarder, record.schedule(id))));
+            let retry = record.retry_at(id);
+            let text = self.forwarder(forwarder, record.schedule(id), retry);
+            facts.push(fact(name, text));
         }
         self.local_peers(swarm, record, &mut facts);
         self.cached_peers(record, &mut facts);
@@ -143,7 +145,12 @@ impl Explainer<'_> {
     }
 
     /// Describes the last announce to a forwarder and the reason why it is skipped now.
-    fn forwarder(&self, forwarder: &ForwarderState, schedule: ForwarderSchedule) -> String {
+    fn forwarder(
+        &self,
+        forwarder: &ForwarderState,
+        schedule: ForwarderSchedule,
+        retry: Option<Seconds>,
+    ) -> String {
         let mut text = match schedule.last {
             0 => "never asked".to_owned(),
             last => format!(
@@ -154,6 +161,10 @@ impl Explainer<'_> {
         };
         let last_error = forwarder.last_error.lock().clone();
         match forwarder.status() {
+            Status::Active if retry.is_some_and(|at| at > self.now) => {
+                let at = retry.unwrap_or_default();
+                text += &format!("; asked to wait: next retry in {}", span(at - self.now));
+            }
             Status::Active if schedule.due > self.now => {
                 text += &format!("; due in {}", span(schedule.due - self.now));
             }

@@ -16,6 +16,7 @@ mod client;
 mod clock;
 pub mod config;
 mod counters;
+mod descriptors;
 mod drop_log;
 mod error;
 mod explain;
@@ -31,6 +32,7 @@ mod serve;
 mod snapshot;
 mod state;
 mod stats;
+mod subscriptions;
 mod swarms;
 mod tracker;
 

@@ -67,6 +67,10 @@ const NETWORK_DOWN: Family = Family::gauge(
     "headworks_tracker_network_down",
     "1 while an outage of this machine's own network is assumed.",
 );
+const OUTAGES: Family = Family::counter(
+    "headworks_tracker_outages_total",
+    "Outages of this machine's own network that were assumed.",
+);
 
 const OFFERED: Family = Family::counter(
     "headworks_tracker_forwards_offered_total",
@@ -138,6 +142,8 @@ fn write_prefixed(announces: &AnnounceHandler, out: &mut Exposition) {
         .sample(&[], totals.not_stored as f64);
     let down = f64::from(u8::from(announces.forwarding.outage.is_down()));
     out.family(&NETWORK_DOWN).sample(&[], down);
+    let outages = announces.forwarding.outage.outages.get();
+    out.family(&OUTAGES).sample(&[], outages as f64);
     write_forwards(announces, out);
     for (_, forwarder) in state.active().listed_forwarders() {
         let (labels, counters) = ([("name", forwarder.name.as_str())], &forwarder.counters);

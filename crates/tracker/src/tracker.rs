@@ -4,6 +4,7 @@ use crate::active_config::ActiveConfig;
 use crate::announce::AnnounceHandler;
 use crate::client::TrackerClient;
 use crate::config::TrackerConfig;
+use crate::descriptors;
 use crate::error::Error;
 use crate::forward::{ForwardRuntime, Forwarding};
 use crate::metrics::TrackerCollector;
@@ -12,6 +13,7 @@ use crate::serve::{self, Server};
 use crate::snapshot;
 use crate::state::TrackerState;
 use crate::stats::StatsPage;
+use crate::subscriptions::Subscriptions;
 use headworks_service::authenticator::Authenticator;
 use headworks_service::config::Secret;
 use headworks_service::metrics::Collect;
@@ -22,6 +24,7 @@ use headworks_service::shutdown::Shutdown;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The time between two searches for expired peers.
@@ -34,6 +37,8 @@ const GRACE: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct Tracker {
     announces: Arc<AnnounceHandler>,
+    subscriptions: Arc<Subscriptions>,
+    lost_snapshot: Arc<AtomicBool>,
     http: Vec<SocketAddr>,
     udp: Vec<SocketAddr>,
 }
@@ -49,11 +54,18 @@ impl Tracker {
         outbound: Outbound,
         shutdown: &Shutdown,
     ) -> Result<Tracker, Error> {
-        let state = Arc::new(TrackerState::new(ActiveConfig::new(config, &[])?));
+        let config = &TrackerConfig {
+            max_connections: descriptors::max_connections(config)?,
+            ..config.clone()
+        };
+        let subscriptions = Arc::new(Subscriptions::open(config));
+        let active = ActiveConfig::new(config, &subscriptions, &[])?;
+        let state = Arc::new(TrackerState::new(active));
         let runtime = ForwardRuntime::new().map_err(Error::Threads)?;
         // Everything that forwards spawn runs on their own low-priority runtime.
         let entered = runtime.enter();
-        let forwarding = Forwarding::start(&state, TrackerClient::new(outbound)?, shutdown)?;
+        let forwarding =
+            Forwarding::start(&state, TrackerClient::new(outbound.clone())?, shutdown)?;
         drop(entered);
         let announces = Arc::new(AnnounceHandler {
             state,
@@ -72,12 +84,18 @@ impl Tracker {
         }
         let server = serve::start(&announces)?;
         let (http, udp) = (server.http.clone(), server.udp.clone());
-        spawn_maintenance(&announces, server, runtime, config, shutdown);
-        Ok(Tracker {
+        let lost_snapshot = Arc::<AtomicBool>::default();
+        let lost = lost_snapshot.clone();
+        spawn_maintenance(&announces, server, runtime, config, lost, shutdown);
+        let tracker = Tracker {
             announces,
+            subscriptions,
+            lost_snapshot,
             http,
             udp,
-        })
+        };
+        tracker.spawn_refresh(outbound, shutdown);
+        Ok(tracker)
     }
 
     /// Returns the addresses for announces over HTTP.
@@ -119,6 +137,12 @@ impl Tracker {
         active.listed_forwarders().count()
     }
 
+    /// Whether the snapshot at shutdown could not be written.
+    #[must_use]
+    pub fn lost_snapshot(&self) -> bool {
+        self.lost_snapshot.load(Ordering::Relaxed)
+    }
+
     /// Shows clients' addresses on `/stats` for requests with `token`. Without a token they are
     /// never shown.
     ///
@@ -136,8 +160,34 @@ impl Tracker {
     /// # Errors
     /// When the configuration cannot be applied. The old one then stays active.
     pub fn apply(&self, config: &TrackerConfig) -> Result<(), Error> {
-        let active = ActiveConfig::new(config, &self.announces.state.active().forwarders)?;
+        let before = &self.announces.state.active().forwarders;
+        let active = ActiveConfig::new(config, &self.subscriptions, before)?;
         self.activate(Arc::new(active)).map(drop)
+    }
+
+    /// Starts the task that fetches lists of forwarders and applies those that have changed.
+    fn spawn_refresh(&self, outbound: Outbound, shutdown: &Shutdown) {
+        let (tracker, stop) = (self.clone(), shutdown.token());
+        let refresh = async move {
+            loop {
+                let config = tracker.announces.state.active().config.clone();
+                let sources: Vec<String> = config.list_sources().collect();
+                let refresh = config.forwarder_lists_refresh;
+                let (changed, pause) = (tracker.subscriptions)
+                    .refresh(&sources, &outbound, refresh)
+                    .await;
+                if changed && let Err(error) = tracker.apply(&config) {
+                    tracing::error!(%error, "cannot apply a fetched list of forwarders");
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = tracker.subscriptions.changed() => {}
+                }
+            }
+        };
+        shutdown.spawn("tracker: fetch lists of forwarders", async move {
+            stop.run_until_cancelled(refresh).await;
+        });
     }
 
     /// Makes a configuration the active one and returns the previous one.
@@ -148,6 +198,7 @@ impl Tracker {
         // The pool must know every forwarder before an announce can select it.
         forwarding.reconfigure(&active)?;
         let previous = state.active.swap(active);
+        self.subscriptions.notify();
         state.swarms.mark_all_due();
         forwarding.arm_all();
         forwarding.outage.notify();
@@ -159,7 +210,11 @@ impl Tracker {
         let tracker = self.clone();
         reloader.on_reload(move |config| {
             let forwarders = &tracker.announces.state.active().forwarders;
-            let active = ActiveConfig::new(&config.section::<TrackerConfig>(), forwarders);
+            let active = ActiveConfig::new(
+                &config.section::<TrackerConfig>(),
+                &tracker.subscriptions,
+                forwarders,
+            );
             let activated = active.and_then(|active| tracker.activate(Arc::new(active)));
             let keeps = |error| format!("the tracker keeps its configuration: {error}");
             let previous = activated.map_err(keeps)?;
@@ -179,11 +234,14 @@ fn forwarder_names(announces: &AnnounceHandler) -> Vec<String> {
     active.forwarders.iter().map(|f| f.name.clone()).collect()
 }
 
-fn save(announces: &AnnounceHandler, path: &Path) {
+/// Saves a snapshot. Returns whether that succeeded.
+fn save(announces: &AnnounceHandler, path: &Path) -> bool {
     let names = forwarder_names(announces);
-    if let Err(error) = snapshot::save(&announces.state, &names, path) {
+    let saved = snapshot::save(&announces.state, &names, path);
+    if let Err(error) = &saved {
         tracing::error!(path = %path.display(), %error, "cannot write the snapshot");
     }
+    saved.is_ok()
 }
 
 /// Starts the task that removes expired peers, writes snapshots and, at shutdown, stops the
@@ -193,6 +251,7 @@ fn spawn_maintenance(
     server: Server,
     runtime: ForwardRuntime,
     config: &TrackerConfig,
+    lost_snapshot: Arc<AtomicBool>,
     shutdown: &Shutdown,
 ) {
     let (announces, stop) = (announces.clone(), shutdown.token());
@@ -207,7 +266,9 @@ fn spawn_maintenance(
                 () = stop.cancelled() => break,
                 _ = purges.tick() => tokio::task::spawn_blocking(move || handler.state.purge()),
                 _ = saves.tick(), if path.is_some() => tokio::task::spawn_blocking(move || {
-                    path.iter().for_each(|path| save(&handler, path));
+                    if let Some(path) = path {
+                        save(&handler, &path);
+                    }
                 }),
             };
             let _ = work.await;
@@ -216,7 +277,8 @@ fn spawn_maintenance(
         announces.forwarding.shutdown(GRACE).await;
         drop(runtime);
         if let Some(path) = path {
-            let _ = tokio::task::spawn_blocking(move || save(&announces, &path)).await;
+            let saved = tokio::task::spawn_blocking(move || save(&announces, &path)).await;
+            lost_snapshot.store(!saved.unwrap_or(false), Ordering::Relaxed);
         }
     });
 }

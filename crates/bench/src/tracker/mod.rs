@@ -8,6 +8,7 @@
 mod bad;
 mod contenders;
 mod http;
+mod list;
 mod memory;
 mod roles;
 mod udp;
@@ -33,8 +34,8 @@ pub(crate) struct Options {
     /// Peers for the measurement of memory.
     #[arg(long, default_value_t = 1_000_000)]
     peers: u32,
-    /// The parts to run: udp, http, warm, bad, memory.
-    #[arg(long, value_delimiter = ',', default_values = ["udp", "http", "warm", "bad", "memory"])]
+    /// The parts to run: udp, http, warm, bad, list, memory.
+    #[arg(long, value_delimiter = ',', default_values = ["udp", "http", "warm", "bad", "list", "memory"])]
     only: Vec<String>,
     /// The command of aquatic_udp.
     #[arg(long, value_name = "COMMAND", default_value = "aquatic_udp")]
@@ -70,11 +71,12 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     pin_to(1);
     let mut report = Report::new(options.rounds);
     type Part = fn(&Options, &mut Report);
-    let parts: [(&str, Part); 5] = [
+    let parts: [(&str, Part); 6] = [
         ("udp", udp::run),
         ("http", http::run),
         ("warm", warm::run),
         ("bad", bad::run),
+        ("list", list::run),
         ("memory", memory::run),
     ];
     for (name, part) in parts {

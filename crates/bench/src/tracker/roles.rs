@@ -24,6 +24,9 @@ use tokio::net::{TcpListener, TcpStream};
 /// The peers per response in every comparison.
 pub(super) const PEERS: usize = 30;
 
+/// The load comes from one address, which no real client is.
+const UNLIMITED: &str = "max_torrents_per_client = 1000000000\nmax_peers_per_client = 1000000000\n";
+
 pub(super) fn run(role: &str, settings: &str) -> ExitCode {
     if role == "misbehaving" {
         // The forwarders share a CPU with the load, which must not wait for them.
@@ -64,7 +67,7 @@ async fn ours(settings: &str) {
 fn start(settings: &str, shutdown: &Shutdown) -> Option<Tracker> {
     let port = crate::process::Process::free().port();
     let text = format!(
-        "[tracker]\nlisten = '127.0.0.1:{port}'\nudp_listen = '127.0.0.1:{port}'\nworkers = 1\nmax_peers = {PEERS}\n{settings}"
+        "[tracker]\nlisten = '127.0.0.1:{port}'\nudp_listen = '127.0.0.1:{port}'\nworkers = 1\nmax_peers = {PEERS}\n{UNLIMITED}{settings}"
     );
     let schema = Schema::new().with::<TrackerConfig>();
     let loaded = schema.load(&Sources::new().text("bench.toml", text));

@@ -7,12 +7,13 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use headworks_service::exit::Exit;
 use headworks_service::outbound::{Outbound, OutboundConfig};
-use headworks_tracker::{check, forwarders};
+use headworks_tracker::check;
 
 use crate::applications::{TRACKER, schema};
 use crate::arguments::Common;
 use crate::commands::instance::Instance;
 use crate::commands::up;
+use crate::flags::Setting;
 use crate::report::UsageError;
 use crate::{overrides, report};
 
@@ -22,6 +23,15 @@ pub(crate) struct TrackerCommand {
     /// The configuration file: TOML, or a predecessor's YAML. Same as `--config`.
     #[arg(short = 'c', value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Log debug messages, as the predecessor did. Same as `--log-level debug`.
+    #[arg(short = 'd')]
+    debug: bool,
+    /// Print the version, as the predecessor did.
+    #[arg(short = 'v')]
+    version: bool,
+    /// Turned on metrics in the predecessor. They are always on here.
+    #[arg(short = 'p')]
+    prometheus: bool,
     #[command(subcommand)]
     task: Option<Task>,
 }
@@ -32,9 +42,9 @@ enum Task {
     ///
     /// Exit code 3 if a forwarder cannot be reached.
     Check {
-        /// The list, in YAML.
-        #[arg(short = 'f', value_name = "FILE")]
-        list: PathBuf,
+        /// The list, a file or a URL: one URI per line, YAML or JSON.
+        #[arg(short = 'f', value_name = "FILE|URL")]
+        list: String,
         /// Print JSON instead of a table.
         #[arg(long)]
         json: bool,
@@ -61,6 +71,20 @@ enum Task {
 pub(crate) fn run(command: &TrackerCommand, common: &Common) -> Result<Exit> {
     let mut common = common.clone();
     common.config = command.file.clone().or(common.config);
+    if command.version {
+        report::data(&format!("headworks {}\n", crate::version()))?;
+        return Ok(Exit::Done);
+    }
+    if command.debug {
+        common.settings.push(Setting {
+            flag: "-d".into(),
+            key: "log.level".into(),
+            value: "debug".into(),
+        });
+    }
+    if command.prometheus {
+        report::note("`-p` is not needed: metrics are always on, at /metrics");
+    }
     match &command.task {
         // Strict: without the tracker there is nothing to keep running.
         None => up::run(&common, &[TRACKER], true),
@@ -69,10 +93,9 @@ pub(crate) fn run(command: &TrackerCommand, common: &Common) -> Result<Exit> {
             json,
             timeout,
         }) => {
-            let list = forwarders::read(list)?;
             let config = schema().load(&overrides::sources(&common)?)?;
             let outbound = Outbound::new(&*config.section::<OutboundConfig>())?;
-            check_list(&list, outbound, Duration::from_secs(*timeout), *json)
+            check_list(list, outbound, Duration::from_secs(*timeout), *json)
         }
         Some(Task::Explain { torrent, at, json }) => {
             let digits = torrent.len();
@@ -114,13 +137,14 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(builder.enable_all().build()?)
 }
 
-fn check_list(
-    list: &[forwarders::Forwarder],
-    outbound: Outbound,
-    timeout: Duration,
-    json: bool,
-) -> Result<Exit> {
-    let checked = runtime()?.block_on(check::check(list, outbound, timeout))?;
+fn check_list(source: &str, outbound: Outbound, timeout: Duration, json: bool) -> Result<Exit> {
+    let checked = runtime()?.block_on(async {
+        let list = check::load(source, &outbound).await?;
+        for skipped in &list.skipped {
+            report::note(&format!("entry {}: {}", skipped.entry, skipped.reason));
+        }
+        Ok::<_, anyhow::Error>(check::check(&list.forwarders, outbound, timeout).await?)
+    })?;
     let text = match json {
         true => serde_json::to_string_pretty(&checked)? + "\n",
         false => check::table(&checked),

@@ -68,12 +68,13 @@ async fn serve(
 
     let config = reloader.current().section::<AdminConfig>();
     let mut admin = Admin::new(&config).reloader(reloader.clone());
-    let mut failed = None;
+    let (mut failed, mut ends) = (None, Vec::new());
     for application in applications {
         match (application.start)(reloader, &shutdown) {
             Ok(started) => {
                 startup_message.started(application.name, &started);
                 admin = (started.attach)(admin);
+                ends.push(started.ended_badly);
             }
             Err(error) if strict => {
                 return Err(error.context(format!("{} did not start", application.name)));
@@ -96,7 +97,8 @@ async fn serve(
     shutdown.requested().await;
     let grace = reloader.current().section::<ShutdownConfig>().grace;
     let end = shutdown.drain(grace).await;
-    if end.unfinished.is_empty() && !end.forced {
+    let ended_badly = ends.iter().any(|ended_badly| ended_badly());
+    if end.unfinished.is_empty() && !end.forced && !ended_badly {
         tracing::info!("stopped");
         return Ok(Exit::Done);
     }

@@ -6,7 +6,7 @@ use crate::address_scope::AddressScope;
 use crate::forwarders::ForwarderState;
 use bytes::Bytes;
 use flate2::read::GzDecoder;
-use headworks_service::outbound::{Outbound, is_host_not_found};
+use headworks_service::outbound::{DnsCache, Outbound, is_host_not_found};
 use headworks_tracker_wire::query;
 use headworks_tracker_wire::response::{self, AnnounceResponse};
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, HOST, LOCATION, USER_AGENT};
@@ -78,7 +78,7 @@ impl HttpClient {
             .parse()
             .map_err(|_| ClientError::Malformed("the address is invalid".into()))?;
         for _ in 0..=MAX_REDIRECTS {
-            // The operator's settings for the forwarder are for no other server.
+            // Header and password are meant for the forwarder, and for no other server.
             let same = origin(&uri) == origin(&forwarder.uri);
             let host = forwarder.host.as_deref().filter(|_| same);
             let authorization = forwarder.authorization.as_ref().filter(|_| same);
@@ -116,22 +116,11 @@ impl HttpClient {
                 "to another host with the passkey",
             ));
         }
-        if self.is_public(to).await || !self.is_public(&forwarder.uri).await {
+        let names = self.outbound.dns_cache();
+        if is_public(names, to).await || !is_public(names, &forwarder.uri).await {
             return Ok(());
         }
         Err(ClientError::UnsafeRedirect("into a private network"))
-    }
-
-    /// Whether a host has public addresses only. The connection is made to the addresses found
-    /// here, because the client shares this cache.
-    async fn is_public(&self, uri: &Uri) -> bool {
-        let host = uri.host().unwrap_or_default();
-        match self.outbound.dns_cache().resolve(host, 0).await {
-            Ok(addresses) => (addresses.iter())
-                .all(|address| AddressScope::of(address.ip()) == AddressScope::Public),
-            // The request fails for the same reason.
-            Err(_) => true,
-        }
     }
 
     async fn get(
@@ -170,6 +159,19 @@ fn with_query(uri: &Uri, announce: &str) -> String {
     text
 }
 
+/// Whether a host has public addresses only. The connection is made to the addresses found here if
+/// the client shares the cache.
+pub(crate) async fn is_public(names: &DnsCache, uri: &Uri) -> bool {
+    let host = uri.host().unwrap_or_default();
+    match names.resolve(host, 0).await {
+        Ok(addresses) => {
+            (addresses.iter()).all(|address| AddressScope::of(address.ip()) == AddressScope::Public)
+        }
+        // The request fails for the same reason.
+        Err(_) => true,
+    }
+}
+
 /// Returns the scheme, host and port of a URI.
 fn origin(uri: &Uri) -> (Option<&str>, Option<&str>, Option<u16>) {
     let default = match uri.scheme_str() {
@@ -196,7 +198,7 @@ fn carries_secret(forwarder: &Uri, to: &Uri) -> bool {
 }
 
 /// Resolves a redirect. Only HTTP addresses and absolute paths are followed.
-fn redirect_target(from: &Uri, location: &str) -> Option<Uri> {
+pub(crate) fn redirect_target(from: &Uri, location: &str) -> Option<Uri> {
     let to: Uri = location.parse().ok()?;
     match (to.scheme_str(), to.host()) {
         (Some("http" | "https"), Some(_)) => Some(to),

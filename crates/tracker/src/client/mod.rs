@@ -6,7 +6,7 @@ mod query;
 mod udp;
 
 pub(crate) use error::ClientError;
-pub(crate) use http::gunzip;
+pub(crate) use http::{gunzip, is_public, redirect_target};
 pub(crate) use query::AnnounceQuery;
 
 use crate::error::Error;
@@ -22,7 +22,14 @@ use udp::UdpClient;
 pub(crate) struct TrackerClient {
     http: HttpClient,
     udp: UdpClient,
+    /// Responds instead of the network, so that tests can run in virtual time.
+    #[cfg(test)]
+    pub(crate) fake: Option<FakeNetwork>,
 }
+
+#[cfg(test)]
+pub(crate) type FakeNetwork =
+    Box<dyn Fn(&AnnounceQuery<'_>) -> Result<AnnounceResponse, ClientError> + Send + Sync>;
 
 impl TrackerClient {
     /// Opens the UDP sockets. Both transports share one DNS cache. Call it inside a tokio runtime.
@@ -31,6 +38,8 @@ impl TrackerClient {
         Ok(TrackerClient {
             http: HttpClient::new(outbound),
             udp,
+            #[cfg(test)]
+            fake: None,
         })
     }
 
@@ -43,6 +52,11 @@ impl TrackerClient {
     ) -> Result<AnnounceResponse, ClientError> {
         let forwarder = query.forwarder;
         let began = Instant::now();
+        #[cfg(test)]
+        if let Some(fake) = &self.fake {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            return fake(query);
+        }
         let response = async {
             match forwarder.is_udp() {
                 true => self.udp.announce(query).await,

@@ -168,6 +168,16 @@ impl ForwardHandler {
         if outcome.forwarder == ForwarderHealth::Declined {
             forwarder.declined.store(true, Ordering::Relaxed);
         }
+        if let JobOutcome::RetryAfter(wait) = outcome.job
+            && job.is_announce()
+        {
+            let at = self.now() + whole_seconds(wait);
+            self.state
+                .swarms
+                .with_existing(&job.announce.info_hash, |swarm| {
+                    swarm.record_mut().delay_forward(job.forwarder, at);
+                });
+        }
         let end = self.end_of(outcome.job);
         run.payload.recorded |= end.is_some();
         let new = self.record(&job, &forwarder, &result, end);

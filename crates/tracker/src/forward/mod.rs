@@ -433,3 +433,6 @@ fn pool_config(active: &ActiveConfig) -> Config {
         ..Config::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

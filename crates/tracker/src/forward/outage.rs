@@ -1,5 +1,6 @@
 //! Detection of an outage of this machine's own network.
 
+use crate::counters::Count;
 use crate::forwarders::ForwarderId;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -39,6 +40,8 @@ pub(super) enum Network {
 pub(crate) struct OutageDetector {
     evidence: Mutex<Evidence>,
     network: AtomicU8,
+    /// Outages declared so far.
+    pub(crate) outages: Count,
     changed: Notify,
 }
 
@@ -55,6 +58,7 @@ impl OutageDetector {
         OutageDetector {
             evidence: Mutex::default(),
             network: AtomicU8::new(Network::Up as u8),
+            outages: Count::default(),
             changed: Notify::new(),
         }
     }
@@ -121,6 +125,7 @@ impl OutageDetector {
             return None;
         }
         self.network.store(Network::Down as u8, Ordering::Relaxed);
+        self.outages.add(1);
         Some(evidence.silent.keys().copied().collect())
     }
 

@@ -10,8 +10,7 @@ use headworks_core::Pressure;
 
 /// The time until which a torrent is not selected for again if nothing else is known.
 const LATEST: Seconds = 3600;
-/// With `yield`, one selected forwarder in this many is a random one (ε-greedy), so that the score
-/// of the others stays up to date.
+/// One selected forwarder in this many is a random one (ε-greedy), so that others get their turn.
 const EXPLORE: usize = 8;
 
 /// The number of forwarders that an announce may go to.
@@ -70,7 +69,11 @@ pub(super) fn select(
             }
         }
         selected.left_out += due.len().saturating_sub(limit);
-        order(&mut due, limit, active, random.wrapping_add(peer as u32));
+        order(&mut due, active, random.wrapping_add(peer as u32));
+        // A forwarder that is left out now may turn out to respond before its turn comes.
+        let needs_probe = |id: &ForwarderId| active.forwarders[id.index()].needs_probe();
+        selected.awaits |= due.iter().skip(limit).any(needs_probe);
+        due.truncate(limit);
         for id in due {
             let forwarder = &active.forwarders[id.index()];
             let probe = forwarder.needs_probe();
@@ -88,29 +91,27 @@ pub(super) fn select(
     selected
 }
 
-/// Puts `limit` of the due forwarders in the order in which they are asked and drops the rest.
-fn order(due: &mut Vec<ForwarderId>, limit: usize, active: &ActiveConfig, seed: u32) {
+/// Puts the due forwarders in the order in which they are asked: those that are known to respond
+/// first.
+fn order(due: &mut [ForwarderId], active: &ActiveConfig, seed: u32) {
     let mut random = Random(u64::from(seed) << 32 | 1);
-    let selected = due.len().min(limit);
-    let by_score = active.config.forwarder_selection == Selection::Yield;
-    // A Fisher-Yates shuffle, of all forwarders if they are sorted afterwards: equal scores are
-    // then in random order.
-    let shuffled = if by_score { due.len() } else { selected };
-    for index in 0..shuffled {
+    // A Fisher-Yates shuffle: equal scores are then in random order.
+    for index in 0..due.len() {
         let other = index + random.below(due.len() - index);
         due.swap(index, other);
     }
-    if by_score {
+    if active.config.forwarder_selection == Selection::Yield {
         let score = |id: &ForwarderId| active.forwarders[id.index()].score.value();
         due.sort_by(|one, other| score(other).total_cmp(&score(one)));
-        for index in 0..selected {
-            if random.below(EXPLORE) == 0 {
-                let other = index + random.below(due.len() - index);
-                due.swap(index, other);
-            }
+    } else {
+        due.sort_by_key(|id| active.forwarders[id.index()].needs_probe());
+    }
+    for index in 0..due.len() {
+        if random.below(EXPLORE) == 0 {
+            let other = index + random.below(due.len() - index);
+            due.swap(index, other);
         }
     }
-    due.truncate(selected);
 }
 
 /// A linear congruential generator (Knuth's MMIX multiplier).
@@ -124,5 +125,64 @@ impl Random {
             .wrapping_add(0x1405_7b7e_f767_814f);
         // The lower bits of such a generator have short periods.
         (((self.0 >> 32) * limit as u64) >> 32) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TrackerConfig;
+    use crate::forwarders::Forwarder;
+    use crate::subscriptions::Subscriptions;
+    use crate::swarms::PackedAddress;
+    use headworks_tracker_wire::Announce;
+
+    fn active(forwarders: usize) -> ActiveConfig {
+        let one = |number: usize| Forwarder::at(&format!("udp://192.0.2.1:{}", number + 1));
+        let config = TrackerConfig {
+            forwarders: (0..forwarders).map(one).collect(),
+            ..TrackerConfig::default()
+        };
+        ActiveConfig::new(&config, &Subscriptions::default(), &[]).unwrap()
+    }
+
+    fn swarm() -> Swarm {
+        let (mut swarm, ip) = (Swarm::default(), [127, 0, 0, 1].into());
+        let address = PackedAddress::new(ip, 1);
+        swarm.announce_peer(&Announce::default(), ip, address, 10);
+        swarm
+    }
+
+    #[test]
+    fn a_forwarder_not_known_to_respond_is_asked_for_one_torrent_at_a_time() {
+        let active = active(3);
+        let first = select(1, 0, &active, &mut swarm(), 100, false);
+        assert_eq!((first.jobs.len(), first.awaits), (3, false));
+        let second = select(1, 0, &active, &mut swarm(), 100, false);
+        assert_eq!((second.jobs.len(), second.awaits), (0, true));
+        active.forwarders[1].record_response();
+        active.forwarders[1].end_probe();
+        let third = select(1, 0, &active, &mut swarm(), 100, false);
+        assert_eq!((third.jobs.len(), third.awaits), (1, true));
+        let down = select(1, 0, &active, &mut swarm(), 100, true);
+        assert_eq!(
+            down.jobs.len(),
+            1,
+            "those that responded last go on being asked"
+        );
+    }
+
+    #[test]
+    fn forwarders_that_respond_come_first_and_others_are_not_forgotten() {
+        let active = active(50);
+        active.forwarders[7].record_response();
+        let mut swarm = swarm();
+        let selected = select(1, 3, &active, &mut swarm, 5, false);
+        assert_eq!(selected.jobs[0].forwarder, ForwarderId(7));
+        assert_eq!((selected.jobs.len(), selected.left_out), (5, 45));
+        assert!(
+            selected.awaits,
+            "one of those left out may turn out to respond"
+        );
     }
 }

@@ -5,5 +5,5 @@ mod list;
 mod score;
 mod state;
 
-pub use list::{Forwarder, ListError, parse, read};
+pub use list::{Forwarder, List, ListError, Skipped, parse, read};
 pub(crate) use state::{ForwarderId, ForwarderState, Status};

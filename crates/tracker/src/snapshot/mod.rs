@@ -39,16 +39,14 @@ pub(crate) fn load(state: &TrackerState, names: &[String], path: &Path) -> Resul
         Ok(_) => std::fs::read(path),
         Err(error) => Err(error),
     };
+    // A folder that cannot be written is reported now, not when the first snapshot is lost.
+    let new = with_suffix(path, "new");
+    let created = std::fs::File::create(&new);
+    created.map_err(|error| format!("cannot be written: {error}"))?;
+    let _ = std::fs::remove_file(new);
     let bytes = match bytes {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // A path that cannot be written is reported now, not when the first snapshot is lost.
-            let new = with_suffix(path, "new");
-            let created = std::fs::File::create(&new);
-            created.map_err(|error| format!("cannot be written: {error}"))?;
-            let _ = std::fs::remove_file(new);
-            return Ok(0);
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(format!("cannot be read: {error}")),
     };
     let decoded = match decode::decode(&bytes, names) {

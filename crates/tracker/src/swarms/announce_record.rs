@@ -17,6 +17,8 @@ pub(crate) struct AnnounceRecord {
     peers: Vec<AnnouncedPeer>,
     /// Cached peers that each forwarder was the first to report, indexed by forwarder.
     contributed: Vec<u32>,
+    /// The times at which delayed forwards are tried again.
+    retries: Vec<(ForwarderId, Seconds)>,
     /// Forwards that are queued or in flight, and selections that are still to be made.
     pending: u32,
     /// Whether any forward was answered.
@@ -289,6 +291,18 @@ impl AnnounceRecord {
         due
     }
 
+    /// Notes that a forward is delayed until `at`.
+    pub(crate) fn delay_forward(&mut self, forwarder: ForwarderId, at: Seconds) {
+        self.retries.retain(|(other, _)| *other != forwarder);
+        self.retries.push((forwarder, at));
+    }
+
+    /// Returns the time at which a delayed forward is tried again.
+    pub(crate) fn retry_at(&self, forwarder: ForwarderId) -> Option<Seconds> {
+        let retry = self.retries.iter().find(|(other, _)| *other == forwarder);
+        retry.map(|(_, at)| *at)
+    }
+
     /// Notes the end of a forward. The peer is announced there again at `due`.
     pub(crate) fn finish_forward(
         &mut self,
@@ -298,6 +312,7 @@ impl AnnounceRecord {
         answered: bool,
     ) {
         self.pending = self.pending.saturating_sub(1);
+        self.retries.retain(|(other, _)| *other != forwarder);
         self.answered |= answered;
         if let Some(peer) = self.peer_mut(peer) {
             peer.schedule_mut(forwarder).due = due;

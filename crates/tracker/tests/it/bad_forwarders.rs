@@ -150,7 +150,7 @@ async fn impossible_addresses_are_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_is_not_told_of_itself() {
+async fn a_client_never_gets_its_own_address() {
     // The forwarder knows the client by the public address of its network.
     let own = address("198.51.100.7:10001");
     let mut body = b"d11:external ip4:\xc6\x33\x64\x07".to_vec();
@@ -276,5 +276,15 @@ async fn retry_in_delays_the_forward() {
     .await;
     running.shows("/stats", "delayed 1").await;
     assert_eq!(busy.received().len(), 1);
+    let torrent = announce(1, 1, Event::None).info_hash.to_string();
+    let explanation = running.tracker.panel();
+    let explanation = explanation.explain(&torrent).await.unwrap();
+    let name = format!("forwarder {}", busy.address);
+    let fact = explanation
+        .facts
+        .iter()
+        .find(|fact| fact.name == name)
+        .unwrap();
+    assert!(fact.value.contains("next retry in "), "{}", fact.value);
     running.stop().await;
 }

@@ -4,6 +4,7 @@ mod announce;
 mod bad_forwarders;
 mod balance;
 mod forward;
+mod lists;
 mod operators;
 mod real_clients;
 mod support;

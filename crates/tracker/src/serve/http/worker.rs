@@ -14,6 +14,7 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The time after which an idle connection is closed.
 const IDLE_TIMEOUT: Seconds = 75;
@@ -21,6 +22,9 @@ const IDLE_TIMEOUT: Seconds = 75;
 const SWEEP_INTERVAL: Seconds = 15;
 /// The most connections accepted before other events are handled.
 const MAX_ACCEPTS: usize = 64;
+
+/// The time for which no connection is accepted after the system had no descriptor left for one.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
 /// The source of an epoll event.
 enum EventSource {
@@ -62,6 +66,8 @@ pub(in crate::serve) struct HttpWorker {
     body: Vec<u8>,
     io_buffers: IoBuffers,
     random: Random,
+    /// The end of a pause in accepting.
+    accepts_again: Option<Instant>,
 }
 
 impl HttpWorker {
@@ -84,6 +90,7 @@ impl HttpWorker {
             body: Vec::with_capacity(64 * 1024),
             io_buffers: IoBuffers::new(),
             random,
+            accepts_again: None,
         }
     }
 
@@ -109,9 +116,10 @@ impl HttpWorker {
         let mut events = [EpollEvent::empty(); 256];
         let mut swept = self.announces.state.clock.now();
         loop {
-            let timeout = match self.connections.is_empty() {
-                true => EpollTimeout::NONE,
-                false => EpollTimeout::from(SWEEP_INTERVAL as u16 * 1000),
+            let timeout = match (self.accepts_again, self.connections.is_empty()) {
+                (Some(_), _) => EpollTimeout::from(ACCEPT_PAUSE.as_millis() as u16),
+                (None, true) => EpollTimeout::NONE,
+                (None, false) => EpollTimeout::from(SWEEP_INTERVAL as u16 * 1000),
             };
             let count = match epoll.wait(&mut events, timeout) {
                 Ok(count) => count,
@@ -133,6 +141,10 @@ impl HttpWorker {
                     }
                 }
             }
+            if self.accepts_again.is_some_and(|at| Instant::now() >= at) {
+                self.accepts_again = None;
+                self.listen_to(&epoll, EpollFlags::EPOLLIN);
+            }
             if now >= swept + SWEEP_INTERVAL {
                 swept = now;
                 self.sweep(now);
@@ -142,8 +154,10 @@ impl HttpWorker {
 
     fn accept(&mut self, epoll: &Epoll, number: usize, now: Seconds) {
         for _ in 0..MAX_ACCEPTS {
-            let Ok((stream, peer)) = self.listeners[number].accept() else {
-                return;
+            let (stream, peer) = match self.listeners[number].accept() {
+                Ok(accepted) => accepted,
+                Err(error) if is_exhausted(&error) => return self.pause_accepting(epoll, &error),
+                Err(_) => return,
             };
             self.counters.connections.add(1);
             let ready = stream.set_nonblocking(true).and(stream.set_nodelay(true));
@@ -157,6 +171,22 @@ impl HttpWorker {
             if epoll.add(&stream, event).is_ok() {
                 entry.insert(Connection::new(stream, peer.ip(), now));
             }
+        }
+    }
+
+    /// Accepts nothing for a while. The connection stays in the listener's queue, which would
+    /// report it again at once and keep this thread busy.
+    fn pause_accepting(&mut self, epoll: &Epoll, error: &io::Error) {
+        tracing::warn!(%error, connections = self.connections.len(), "cannot accept connections: lower `max_connections` or raise the limit of open files");
+        self.accepts_again = Some(Instant::now() + ACCEPT_PAUSE);
+        self.listen_to(epoll, EpollFlags::empty());
+    }
+
+    /// Sets the events of all listeners.
+    fn listen_to(&self, epoll: &Epoll, events: EpollFlags) {
+        for (number, listener) in self.listeners.iter().enumerate() {
+            let token = EventSource::Listener(number).token();
+            let _ = epoll.modify(listener, &mut EpollEvent::new(events, token));
         }
     }
 
@@ -221,4 +251,12 @@ impl HttpWorker {
         let dropped = before - self.connections.len();
         self.counters.connections_dropped.add(dropped as u64);
     }
+}
+
+/// Whether the system has no descriptor or memory left for a connection.
+fn is_exhausted(error: &io::Error) -> bool {
+    let exhausted = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    error
+        .raw_os_error()
+        .is_some_and(|code| exhausted.contains(&code))
 }

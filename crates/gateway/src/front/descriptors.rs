@@ -23,10 +23,13 @@ impl ConnectionLimits {
     /// Raises the process's soft limit to the hard one and divides what that allows.
     pub(super) fn new(config: &GatewayConfig) -> ConnectionLimits {
         let limits = ConnectionLimits::within(config, raise_soft_limit());
-        if limits.total < config.max_connections {
+        // The default is meant for machines that allow it, and no promise to anybody.
+        let is_default = config.max_connections == GatewayConfig::default().max_connections;
+        if limits.total < config.max_connections && !is_default {
             tracing::warn!(
                 limit = limits.total,
-                "`gateway.max_connections` is more than the limit of open files allows: raise that limit"
+                "`gateway.max_connections` is more than the limit of open files allows: raise that \
+                 limit with `ulimit -n` or `LimitNOFILE=`"
             );
         }
         limits

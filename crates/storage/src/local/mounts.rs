@@ -70,9 +70,9 @@ mod tests {
             34 21 8:4 / /database rw - ext4 /dev/d rw\n";
         let below = |root: &str| mounts_below(root.as_ref(), table);
         assert_eq!(below("/data"), [PathBuf::from("/data/my volume")]);
-        assert_eq!(below("/data/my volume"), [PathBuf::new(); 0]);
+        assert!(below("/data/my volume").is_empty());
         let all = ["/data", "/data/my volume", "/database"].map(PathBuf::from);
         assert_eq!(below("/"), all);
-        assert_eq!(below("/srv"), [PathBuf::new(); 0]);
+        assert!(below("/srv").is_empty());
     }
 }

@@ -133,11 +133,11 @@ impl<'b, 'l> RequestLines<'b, 'l> {
         })
     }
 
-    /// Checks that there is one `host`, as RFC 9112 requires of HTTP/1.1. A server that is one host
-    /// only need not care.
+    /// Requires exactly one `host`, as RFC 9112 does of HTTP/1.1. For a server that answers for any
+    /// host, this does not matter.
     ///
     /// # Errors
-    /// If there is none in HTTP/1.1, or more than one.
+    /// If the header is missing in HTTP/1.1, or occurs twice.
     pub fn require_host(&self) -> Result<(), HeadError> {
         match self.hosts {
             1 => Ok(()),

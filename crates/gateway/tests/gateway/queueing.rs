@@ -451,7 +451,7 @@ async fn a_reload_that_replaces_an_upstream_drops_no_queued_request() {
 }
 
 #[tokio::test]
-async fn an_expired_request_is_told_how_long_the_queue_takes() {
+async fn an_expired_request_gets_the_length_of_the_queue() {
     let (running, upstream) = one_slot("scheduler_queue_timeout = '1200ms'").await;
     let held = hold(&running, &upstream).await;
     let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
@@ -464,7 +464,7 @@ async fn an_expired_request_is_told_how_long_the_queue_takes() {
 }
 
 #[tokio::test]
-async fn a_request_whose_deadline_is_unreachable_is_not_told_to_retry_at_once() {
+async fn an_unreachable_deadline_is_no_reason_to_retry_at_once() {
     let (running, upstream) = one_slot("").await;
     for _ in 0..4 {
         let slow = [("x-slow", "1")];

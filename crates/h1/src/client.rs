@@ -160,7 +160,7 @@ impl<S: Transport> ClientConnection<S> {
         // could be generated twice.
         reply.map_err(|cause| {
             if outgoing.sent == 0 || self.was_closed_before(&cause, acked) {
-                outgoing.sent = 0;
+                (outgoing.sent, outgoing.flushed) = (0, false);
                 return SendError::Unsent;
             }
             SendError::Broken(cause.to_string())
@@ -238,6 +238,7 @@ mod tests {
             let sent = connection.send(&mut outgoing).await;
             assert!(matches!(sent, Err(SendError::Unsent)));
             assert_eq!(outgoing.sent, 0, "it is sent from its start again");
+            assert!(!outgoing.is_sent());
         }
     }
 

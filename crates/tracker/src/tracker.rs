@@ -21,6 +21,7 @@ use headworks_service::outbound::Outbound;
 use headworks_service::panel::{EnginePanel, Panel};
 use headworks_service::reload::Reloader;
 use headworks_service::shutdown::Shutdown;
+use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,6 +40,9 @@ pub struct Tracker {
     announces: Arc<AnnounceHandler>,
     subscriptions: Arc<Subscriptions>,
     lost_snapshot: Arc<AtomicBool>,
+    /// Held from reading the active configuration to its replacement: a reload and a fetched list
+    /// must not undo each other.
+    apply_lock: Arc<Mutex<()>>,
     http: Vec<SocketAddr>,
     udp: Vec<SocketAddr>,
 }
@@ -91,6 +95,7 @@ impl Tracker {
             announces,
             subscriptions,
             lost_snapshot,
+            apply_lock: Arc::default(),
             http,
             udp,
         };
@@ -160,9 +165,24 @@ impl Tracker {
     /// # Errors
     /// When the configuration cannot be applied. The old one then stays active.
     pub fn apply(&self, config: &TrackerConfig) -> Result<(), Error> {
+        let _applying = self.apply_lock.lock();
+        self.replace(config).map(drop)
+    }
+
+    /// Makes the active configuration from `config`, and returns the previous one. The caller holds
+    /// the lock.
+    fn replace(&self, config: &TrackerConfig) -> Result<Arc<ActiveConfig>, Error> {
         let before = &self.announces.state.active().forwarders;
         let active = ActiveConfig::new(config, &self.subscriptions, before)?;
-        self.activate(Arc::new(active)).map(drop)
+        self.activate(Arc::new(active))
+    }
+
+    /// Applies the fetched lists with the configuration that is active by now: it may have been
+    /// reloaded while they were fetched.
+    fn apply_lists(&self) -> Result<(), Error> {
+        let _applying = self.apply_lock.lock();
+        let config = self.announces.state.active().config.clone();
+        self.replace(&config).map(drop)
     }
 
     /// Starts the task that fetches lists of forwarders and applies those that have changed.
@@ -176,7 +196,7 @@ impl Tracker {
                 let (changed, pause) = (tracker.subscriptions)
                     .refresh(&sources, &outbound, refresh)
                     .await;
-                if changed && let Err(error) = tracker.apply(&config) {
+                if changed && let Err(error) = tracker.apply_lists() {
                     tracing::error!(%error, "cannot apply a fetched list of forwarders");
                 }
                 tokio::select! {
@@ -209,17 +229,14 @@ impl Tracker {
     pub fn follow(&self, reloader: &Reloader) {
         let tracker = self.clone();
         reloader.on_reload(move |config| {
-            let forwarders = &tracker.announces.state.active().forwarders;
-            let active = ActiveConfig::new(
-                &config.section::<TrackerConfig>(),
-                &tracker.subscriptions,
-                forwarders,
-            );
-            let activated = active.and_then(|active| tracker.activate(Arc::new(active)));
+            let applying = tracker.apply_lock.lock();
+            let replaced = tracker.replace(&config.section::<TrackerConfig>());
+            drop(applying);
             let keeps = |error| format!("the tracker keeps its configuration: {error}");
-            let previous = activated.map_err(keeps)?;
+            let previous = replaced.map_err(keeps)?;
             let tracker = tracker.clone();
             Ok(Box::new(move || {
+                let _applying = tracker.apply_lock.lock();
                 if let Err(error) = tracker.activate(previous) {
                     tracing::error!(%error, "cannot restore the tracker's previous configuration");
                 }

@@ -95,7 +95,8 @@ struct TenantHealth {
     failed: SmallVec<[Key; 2]>,
     /// Whether it was rejected because of load since the last success.
     overloaded: bool,
-    /// The last outcome of any kind. The tenant that was idle longest is forgotten first.
+    /// The last outcome of any kind. Of the tenants that are not suspended, the one that was idle
+    /// longest is forgotten first.
     seen: Instant,
 }
 
@@ -158,6 +159,12 @@ impl TenantHealth {
         }
     }
 
+    fn is_suspended(&self, now: Instant) -> bool {
+        self.suspension
+            .as_ref()
+            .is_some_and(|one| !one.is_over(now))
+    }
+
     fn gets_errors(&self) -> bool {
         self.overloaded || !self.failed.is_empty()
     }
@@ -168,7 +175,12 @@ impl ModelHealth {
         let known = self.tenants.iter().position(|one| one.tenant == *tenant);
         let index = known.unwrap_or_else(|| {
             if self.tenants.len() >= MAX_TENANTS {
-                let longest_idle = (0..self.tenants.len()).min_by_key(|&at| self.tenants[at].seen);
+                // A suspended tenant is idle because it is suspended.
+                let key = |at: &usize| {
+                    let one = &self.tenants[*at];
+                    (one.is_suspended(now), one.seen)
+                };
+                let longest_idle = (0..self.tenants.len()).min_by_key(key);
                 let mut gone = self.tenants.swap_remove(longest_idle.unwrap_or(0));
                 end(&mut gone.suspension);
             }
@@ -405,8 +417,11 @@ impl UpstreamHealth {
         }
         if models.len() >= MAX_MODELS {
             models.retain(|_, health| {
-                let recent = |one: &TenantHealth| now.saturating_duration_since(one.seen) < PROOF;
-                health.suspension.is_some() || health.tenants.iter().any(recent)
+                let matters = |one: &TenantHealth| {
+                    let idle = now.saturating_duration_since(one.seen);
+                    one.is_suspended(now) || idle < PROOF
+                };
+                health.suspension.is_some() || health.tenants.iter().any(matters)
             });
         }
         // If it is still full, further models are not judged: real ones were there first.
@@ -500,6 +515,17 @@ mod tests {
         fn begin(&self, tenant: &str) -> Result<Option<Probe>, Wait> {
             self.at(tenant, |at| self.health.begin(at, self.now))
         }
+    }
+
+    #[test]
+    fn a_suspended_tenant_is_not_forgotten_for_others() {
+        let judged = Judged::new();
+        judged.served("other");
+        judged.overloaded("greedy");
+        for number in 0..2 * MAX_TENANTS {
+            judged.served(&format!("tenant {number}"));
+        }
+        assert!(judged.is_suspended("greedy"));
     }
 
     #[test]

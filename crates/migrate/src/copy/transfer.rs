@@ -173,8 +173,9 @@ impl Copier {
                 }
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
                     // Which of the bytes are wrong is not known, so no part of them is resumed.
-                    upload.abort().await?;
+                    // Forgotten first: an upload that cannot be aborted must not be resumed either.
                     self.forget_part(pair).await?;
+                    let _ = upload.abort().await;
                     return Err(error);
                 }
                 Err(error) => {

@@ -106,7 +106,9 @@ impl Credentials {
             &file("AWS_CONFIG_FILE", "config"),
             profile_name,
         )?;
-        let environment_keys = get("AWS_ACCESS_KEY_ID").is_some() && profile.is_none();
+        let variables = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+        let environment_keys =
+            profile.is_none() && variables.iter().all(|name| get(name).is_some());
         if named.is_some() && settings.is_empty() && !environment_keys {
             let message = "no such profile in the credentials and config files";
             return Err(fail("use the profile", profile_name, message));

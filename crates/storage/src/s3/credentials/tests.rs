@@ -154,6 +154,10 @@ async fn profiles_are_read_from_both_files() {
     assert_eq!(id(&named[..3], None).await, "w");
     let missing = [("AWS_PROFILE", "nobody"), named[3], named[4]];
     assert_eq!(id(&missing, None).await, "e");
+    assert!(
+        find(&missing[..2], None).is_err(),
+        "half of the keys are none"
+    );
 }
 
 #[tokio::test]

@@ -138,8 +138,8 @@ impl Root {
                 Ok(fd) => rustix::fs::syncfs(fd).map_err(fail)?,
                 // It was unmounted meanwhile, which syncs it.
                 Err(Errno::NOENT) => {}
-                // Nothing can have been written below a mount that cannot be opened, such as another
-                // user's. In doubt, everything is synced.
+                // Nothing can have been written below a mount that cannot be opened, such as
+                // another user's. In doubt, everything is synced.
                 Err(_) => rustix::fs::sync(),
             }
         }

@@ -156,7 +156,7 @@ async fn profiles_are_read_from_both_files() {
     assert_eq!(id(&missing, None).await, "e");
     assert!(
         find(&missing[..2], None).is_err(),
-        "half of the keys are none"
+        "a key without its secret is not used"
     );
 }
 

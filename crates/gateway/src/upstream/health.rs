@@ -519,10 +519,11 @@ mod tests {
 
     #[test]
     fn a_suspended_tenant_is_not_forgotten_for_others() {
-        let judged = Judged::new();
+        let mut judged = Judged::new();
         judged.served("other");
         judged.overloaded("greedy");
         for number in 0..2 * MAX_TENANTS {
+            judged.now += Duration::from_millis(1);
             judged.served(&format!("tenant {number}"));
         }
         assert!(judged.is_suspended("greedy"));

@@ -11,18 +11,20 @@
 
 use crate::fair_queue::Rank;
 use crate::heap::{Heap, Positions};
-use crate::id::{Class, GroupId, LaneId};
+use crate::id::{Class, Domain, GroupId, LaneId, Section};
 use crate::table::Id;
 
 /// The blocked lanes of one group.
 #[derive(Debug, Default)]
 struct Group {
+    /// The domain of its targets.
+    domain: Domain,
     by_class: Vec<Heap<Rank, LaneId>>,
     /// Whether it takes part in the selection.
     open: bool,
 }
 
-/// The open groups that have blocked lanes of one class.
+/// The open groups that have blocked lanes of one section.
 #[derive(Debug, Default)]
 struct OpenGroups {
     order: Heap<Rank, GroupId>,
@@ -34,13 +36,18 @@ struct OpenGroups {
 pub(crate) struct Blocked {
     groups: Vec<Group>,
     positions: Positions,
-    open: Vec<OpenGroups>,
+    /// By domain and class.
+    open: Vec<Vec<OpenGroups>>,
     lanes: usize,
 }
 
 impl Blocked {
-    pub(crate) fn set_classes(&mut self, classes: usize) {
-        self.open.resize_with(classes, OpenGroups::default);
+    pub(crate) fn set_sections(&mut self, domains: usize, classes: usize) {
+        let domains = domains.max(self.open.len());
+        self.open.resize_with(domains, Vec::new);
+        for domain in &mut self.open {
+            domain.resize_with(classes, OpenGroups::default);
+        }
     }
 
     /// Whether no lane is blocked.
@@ -50,38 +57,42 @@ impl Blocked {
     }
 
     /// Blocks a lane of a shut group.
-    pub(crate) fn insert(&mut self, lane: LaneId, group: GroupId, class: Class, rank: Rank) {
+    pub(crate) fn insert(&mut self, lane: LaneId, group: GroupId, section: Section, rank: Rank) {
         if self.groups.len() <= group.index() {
             self.groups.resize_with(group.index() + 1, Group::default);
         }
         let state = &mut self.groups[group.index()];
+        let Section { domain, class } = section;
+        state.domain = domain;
         if state.by_class.len() <= class.index() {
             state.by_class.resize_with(class.index() + 1, Heap::default);
         }
         state.by_class[class.index()].update(&mut self.positions, Some(rank), lane);
         self.lanes += 1;
-        self.rerank_group(group, class);
+        self.rerank_group(group, section);
     }
 
     /// Takes a lane out, because it is tried again or has no jobs any more.
-    pub(crate) fn remove(&mut self, lane: LaneId, group: GroupId, class: Class) {
+    pub(crate) fn remove(&mut self, lane: LaneId, group: GroupId, section: Section) {
         let state = &mut self.groups[group.index()];
-        state.by_class[class.index()].update(&mut self.positions, None, lane);
+        state.by_class[section.class.index()].update(&mut self.positions, None, lane);
         self.lanes -= 1;
-        self.rerank_group(group, class);
+        self.rerank_group(group, section);
     }
 
     /// Gives a lane its current rank.
-    pub(crate) fn rerank(&mut self, lane: LaneId, group: GroupId, class: Class, rank: Rank) {
+    pub(crate) fn rerank(&mut self, lane: LaneId, group: GroupId, section: Section, rank: Rank) {
         let state = &mut self.groups[group.index()];
-        state.by_class[class.index()].update(&mut self.positions, Some(rank), lane);
-        self.rerank_group(group, class);
+        state.by_class[section.class.index()].update(&mut self.positions, Some(rank), lane);
+        self.rerank_group(group, section);
     }
 
-    /// The first open group of a class.
+    /// The first open group of a section.
     #[inline]
-    pub(crate) fn first(&self, class: Class) -> Option<(Rank, GroupId)> {
-        self.open[class.index()].order.first()
+    pub(crate) fn first(&self, section: Section) -> Option<(Rank, GroupId)> {
+        self.open[section.domain.index()][section.class.index()]
+            .order
+            .first()
     }
 
     /// The first blocked lane of a group and class.
@@ -97,17 +108,18 @@ impl Blocked {
             return;
         };
         if std::mem::replace(&mut state.open, open) != open {
-            for class in 0..state.by_class.len() {
-                self.rerank_group(group, Class::from_index(class));
+            let domain = state.domain;
+            for class in (0..state.by_class.len()).map(Class::from_index) {
+                self.rerank_group(group, Section { domain, class });
             }
         }
     }
 
-    /// Puts a group where it belongs among the open groups of a class.
-    fn rerank_group(&mut self, group: GroupId, class: Class) {
+    /// Puts a group where it belongs among the open groups of a section.
+    fn rerank_group(&mut self, group: GroupId, Section { domain, class }: Section) {
         let state = &self.groups[group.index()];
         let first = state.by_class[class.index()].first().filter(|_| state.open);
-        let OpenGroups { order, positions } = &mut self.open[class.index()];
+        let OpenGroups { order, positions } = &mut self.open[domain.index()][class.index()];
         order.update(positions, first.map(|(rank, _)| rank), group);
     }
 }
@@ -117,7 +129,10 @@ mod tests {
     use super::*;
     use crate::fair_queue::VirtualTime;
 
-    const CLASS: Class = Class(1);
+    const SECTION: Section = Section {
+        domain: Domain(0),
+        class: Class(1),
+    };
 
     fn rank(tie: u64) -> Rank {
         let tag = VirtualTime::ZERO;
@@ -136,28 +151,28 @@ mod tests {
     /// 5.
     fn two_groups() -> Blocked {
         let mut blocked = Blocked::default();
-        blocked.set_classes(2);
+        blocked.set_sections(1, 2);
         for index in 0..10 {
-            blocked.insert(lane(index), group(0), CLASS, rank(10 - index as u64));
+            blocked.insert(lane(index), group(0), SECTION, rank(10 - index as u64));
         }
-        blocked.insert(lane(10), group(1), CLASS, rank(5));
+        blocked.insert(lane(10), group(1), SECTION, rank(5));
         blocked
     }
 
     #[test]
     fn only_open_groups_take_part_each_with_its_first_lane() {
         let mut blocked = two_groups();
-        assert_eq!(blocked.first(CLASS), None, "all targets are shut");
+        assert_eq!(blocked.first(SECTION), None, "all targets are shut");
         blocked.set_open(group(1), true);
-        assert_eq!(blocked.first(CLASS), Some((rank(5), group(1))));
+        assert_eq!(blocked.first(SECTION), Some((rank(5), group(1))));
         blocked.set_open(group(0), true);
-        assert_eq!(blocked.first(CLASS), Some((rank(1), group(0))));
+        assert_eq!(blocked.first(SECTION), Some((rank(1), group(0))));
         assert_eq!(
-            blocked.first_lane(group(0), CLASS),
+            blocked.first_lane(group(0), SECTION.class),
             Some((rank(1), lane(9)))
         );
         blocked.set_open(group(0), false);
-        assert_eq!(blocked.first(CLASS), Some((rank(5), group(1))));
+        assert_eq!(blocked.first(SECTION), Some((rank(5), group(1))));
     }
 
     #[test]
@@ -165,12 +180,12 @@ mod tests {
         let mut blocked = two_groups();
         blocked.set_open(group(0), true);
         blocked.set_open(group(1), true);
-        (3..10).for_each(|index| blocked.remove(lane(index), group(0), CLASS));
-        assert_eq!(blocked.first(CLASS), Some((rank(5), group(1))));
-        blocked.rerank(lane(0), group(0), CLASS, rank(2));
-        assert_eq!(blocked.first(CLASS), Some((rank(2), group(0))));
-        (0..3).for_each(|index| blocked.remove(lane(index), group(0), CLASS));
-        blocked.remove(lane(10), group(1), CLASS);
-        assert!(blocked.is_empty() && blocked.first(CLASS).is_none());
+        (3..10).for_each(|index| blocked.remove(lane(index), group(0), SECTION));
+        assert_eq!(blocked.first(SECTION), Some((rank(5), group(1))));
+        blocked.rerank(lane(0), group(0), SECTION, rank(2));
+        assert_eq!(blocked.first(SECTION), Some((rank(2), group(0))));
+        (0..3).for_each(|index| blocked.remove(lane(index), group(0), SECTION));
+        blocked.remove(lane(10), group(1), SECTION);
+        assert!(blocked.is_empty() && blocked.first(SECTION).is_none());
     }
 }

@@ -1,24 +1,29 @@
-//! Classes, and the flow queues inside each: both are fair queues.
+//! Domains, the classes of each, and the flow queues of each class: all three are fair queues.
 //!
-//! A flow queue is (class, flow). It orders its open lanes by the age of their heads, and takes
-//! part in its class's fair queue with its own account. Classes are few: the engine ranks those
-//! that have a lane to serve when it selects, and no order of them is kept. Strict and fifo order
-//! are ranks of another kind.
+//! A flow queue is (domain, class, flow). It orders its open lanes by the age of their heads, and
+//! takes part in its section's fair queue with its own account. Domains and classes are few: the
+//! engine ranks those that have a lane to serve when it selects, and no order of them is kept.
+//! Strict and fifo order are ranks of another kind.
+//!
+//! Domains compete for nothing but what the limits on everything allow. There the policy's order of
+//! classes holds first; then the domain goes that has had least for the weights of the jobs it
+//! serves.
 
 use crate::aging::Aging;
-use crate::config::{ClassConfig, Policy};
-use crate::fair_queue::{Account, IdleTags, Rank, VirtualClock, VirtualTime};
+use crate::config::{ClassConfig, Config, Policy};
+use crate::fair_queue::{Account, IdleTags, InverseWeight, Rank, VirtualClock, VirtualTime};
 use crate::forecast::Forecast;
 use crate::heap::{Heap, Positions};
-use crate::id::{Class, Cost, Flow, FlowId, LaneId, QueueId};
+use crate::id::{Class, Cost, Domain, Flow, FlowId, LaneId, QueueId, Section};
 use crate::lanes::LaneKey;
 use crate::occupancy::{Burden, Holder, Occupancy};
 use crate::stats::ClassStats;
-use crate::table::{Id, Table, indexed};
+use crate::table::{Id, Table};
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
+use std::ops::{Index, IndexMut};
 
-/// The jobs of one flow in one class.
+/// The jobs of one flow in one section.
 #[derive(Debug)]
 pub(crate) struct FlowQueue {
     flow: FlowId,
@@ -36,10 +41,10 @@ impl FlowQueue {
     }
 }
 
-/// One class.
+/// One class of a domain.
 #[derive(Debug)]
 pub(crate) struct ClassState {
-    pub(crate) id: Class,
+    pub(crate) section: Section,
     pub(crate) config: ClassConfig,
     account: Account,
     clock: VirtualClock,
@@ -53,7 +58,6 @@ pub(crate) struct ClassState {
     /// Kept only if the class has aging.
     pub(crate) aging: Option<Aging>,
     pub(crate) forecast: Forecast,
-    pub(crate) stats: ClassStats,
 }
 
 impl ClassState {
@@ -137,14 +141,14 @@ impl ClassState {
 
     /// A job of the queue takes a place.
     #[inline]
-    pub(crate) fn take_place(&mut self, queue: QueueId) {
+    fn take_place(&mut self, queue: QueueId) {
         self.occupancy.take(queue, &mut self.queues[queue].holder);
     }
 
     /// A job of the queue gives its place up, one of `places` in all. Without a backlog, the queue
     /// and the class forfeit their credit.
     #[inline]
-    pub(crate) fn give_place_up(&mut self, queue: QueueId, places: u64) {
+    fn give_place_up(&mut self, queue: QueueId, places: u64) {
         let FlowQueue {
             holder, account, ..
         } = &mut self.queues[queue];
@@ -183,15 +187,72 @@ fn rank(policy: Policy, clock: &VirtualClock, queue: &FlowQueue, seq: u64) -> Ra
     }
 }
 
+/// The classes of one domain.
+#[derive(Debug)]
+struct DomainState {
+    id: Domain,
+    /// Its account among the domains, without credit; the weight is that of the job at hand.
+    account: Account,
+    clock: VirtualClock,
+    classes: Vec<ClassState>,
+    /// Jobs waiting.
+    waiting: u64,
+}
+
+impl DomainState {
+    /// The class that the policy serves next, and the number of arrival of its candidate.
+    #[inline]
+    fn first(
+        &self,
+        policy: Policy,
+        oldest: impl Fn(&ClassState) -> Option<u64>,
+    ) -> Option<(Section, u64)> {
+        let mut first: Option<(Rank, Section, u64)> = None;
+        for class in &self.classes {
+            let Some(seq) = oldest(class) else { continue };
+            let rank = self.rank_of(policy, class, seq);
+            if first.is_none_or(|(least, ..)| rank < least) {
+                first = Some((rank, class.section, seq));
+            }
+        }
+        first.map(|(_, section, seq)| (section, seq))
+    }
+
+    #[inline]
+    fn rank_of(&self, policy: Policy, state: &ClassState, seq: u64) -> Rank {
+        let class = state.section.class;
+        match fixed_rank(policy, class, seq) {
+            Some(rank) => rank,
+            None => self.clock.rank(&state.account, class.index() as u64),
+        }
+    }
+}
+
+/// The rank of a class that does not share by weight.
+#[inline]
+fn fixed_rank(policy: Policy, class: Class, seq: u64) -> Option<Rank> {
+    let tag = VirtualTime::ZERO;
+    let tie = match policy {
+        Policy::Fifo => seq,
+        Policy::Strict | Policy::Wfq | Policy::Hybrid if policy.shares(class) => return None,
+        Policy::Strict | Policy::Wfq | Policy::Hybrid => class.index() as u64,
+    };
+    Some(Rank { tag, tie })
+}
+
 /// All classes.
 #[derive(Debug)]
 pub(crate) struct Classes {
     policy: Policy,
     has_aging: bool,
-    states: Vec<ClassState>,
+    count: usize,
+    domains: Vec<DomainState>,
+    /// Among the domains.
     clock: VirtualClock,
     /// Where open lanes stand in their queues.
     positions: Positions,
+    /// By class, over all domains.
+    stats: Vec<ClassStats>,
     hasher: FixedState,
 }
 
@@ -200,23 +261,41 @@ impl Classes {
         Classes {
             policy,
             has_aging: false,
-            states: Vec::new(),
+            count: 0,
+            domains: Vec::new(),
             clock: VirtualClock::default(),
             positions: Positions::default(),
+            stats: Vec::new(),
             hasher,
         }
     }
 
-    /// Applies new settings; there may be more classes than before, never fewer.
-    pub(crate) fn reconfigure(&mut self, policy: Policy, configs: &[ClassConfig], bookings: usize) {
-        self.policy = policy;
+    /// Applies new settings; there may be more classes and domains than before, never fewer.
+    pub(crate) fn reconfigure(&mut self, config: &Config) {
+        let configs = &config.classes;
+        self.policy = config.policy;
         self.has_aging = configs.iter().any(|config| config.aging.is_some());
-        for (index, config) in configs.iter().enumerate() {
-            if index == self.states.len() {
-                self.states.push(ClassState {
-                    id: Class::from_index(index),
-                    config: *config,
-                    account: Account::new(VirtualTime::ZERO, config.weight),
+        self.count = configs.len();
+        self.stats.resize_with(self.count, ClassStats::default);
+        for index in self.domains.len()..config.domains() {
+            self.domains.push(DomainState {
+                id: Domain(index as u16),
+                account: Account::new(VirtualTime::ZERO, 1),
+                clock: VirtualClock::default(),
+                classes: Vec::new(),
+                waiting: 0,
+            });
+        }
+        for domain in &mut self.domains {
+            let known = domain.classes.len();
+            for (index, class) in configs.iter().enumerate().skip(known) {
+                domain.classes.push(ClassState {
+                    section: Section {
+                        domain: domain.id,
+                        class: Class::from_index(index),
+                    },
+                    config: *class,
+                    account: Account::new(VirtualTime::ZERO, class.weight),
                     clock: VirtualClock::default(),
                     ready: Heap::default(),
                     positions: Positions::default(),
@@ -224,20 +303,25 @@ impl Classes {
                     idle: IdleTags::new(self.hasher.clone()),
                     occupancy: Occupancy::default(),
                     aging: None,
-                    forecast: Forecast::new(bookings),
-                    stats: ClassStats::default(),
+                    forecast: Forecast::new(config.bookings),
                 });
             }
-            let state = &mut self.states[index];
-            state.config = *config;
-            state.account.set_weight(config.weight);
-            state.forecast.set_most(bookings);
-            state.aging = config.aging.map(|_| Aging::default());
+            for (state, class) in domain.classes.iter_mut().zip(configs) {
+                state.config = *class;
+                state.account.set_weight(class.weight);
+                state.forecast.set_most(config.bookings);
+                state.aging = class.aging.map(|_| Aging::default());
+            }
         }
     }
 
+    /// How many classes there are.
     pub(crate) fn len(&self) -> usize {
-        self.states.len()
+        self.count
+    }
+
+    pub(crate) fn domains(&self) -> usize {
+        self.domains.len()
     }
 
     /// Whether any class has aging.
@@ -246,51 +330,90 @@ impl Classes {
         self.has_aging
     }
 
-    pub(crate) fn get(&self, class: Class) -> Option<&ClassState> {
-        self.states.get(class.index())
+    /// The counters of a class, over all domains.
+    pub(crate) fn stats(&self, class: Class) -> Option<&ClassStats> {
+        self.stats.get(class.index())
     }
 
-    pub(crate) fn get_mut(&mut self, class: Class) -> Option<&mut ClassState> {
-        self.states.get_mut(class.index())
+    /// The counters of all classes.
+    pub(crate) fn all_stats(&self) -> impl Iterator<Item = (Class, &ClassStats)> {
+        let stats = self.stats.iter().enumerate();
+        stats.map(|(class, stats)| (Class::from_index(class), stats))
+    }
+
+    #[inline]
+    pub(crate) fn stats_mut(&mut self, class: Class) -> &mut ClassStats {
+        &mut self.stats[class.index()]
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &ClassState> {
-        self.states.iter()
+        self.domains.iter().flat_map(|domain| &domain.classes)
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut ClassState> {
-        self.states.iter_mut()
+        let domains = self.domains.iter_mut();
+        domains.flat_map(|domain| &mut domain.classes)
     }
 
-    /// The class that the policy serves next, among those that `oldest` names a candidate of by its
-    /// number of arrival.
-    #[inline]
-    pub(crate) fn first(&self, oldest: impl Fn(&ClassState) -> Option<u64>) -> Option<Class> {
-        let mut first: Option<(Rank, Class)> = None;
-        for class in &self.states {
-            let Some(seq) = oldest(class) else { continue };
-            let rank = self.rank_of(class, seq);
-            if first.is_none_or(|(least, _)| rank < least) {
-                first = Some((rank, class.id));
-            }
-        }
-        first.map(|(_, class)| class)
+    /// A class in every domain.
+    pub(crate) fn everywhere_mut(&mut self, class: Class) -> impl Iterator<Item = &mut ClassState> {
+        let domains = self.domains.iter_mut();
+        domains.filter_map(move |domain| domain.classes.get_mut(class.index()))
     }
 
-    /// The rank of a class whose oldest candidate arrived as number `seq`.
+    /// A class in every domain.
+    pub(crate) fn everywhere(&self, class: Class) -> impl Iterator<Item = &ClassState> {
+        let domains = self.domains.iter();
+        domains.filter_map(move |domain| domain.classes.get(class.index()))
+    }
+
+    /// The section that the policy serves next, among those that `oldest` names a candidate of by
+    /// its number of arrival.
     #[inline]
-    pub(crate) fn rank_of(&self, class: &ClassState, seq: u64) -> Rank {
-        let number = class.id.index() as u64;
-        let tag = VirtualTime::ZERO;
-        match self.policy {
-            Policy::Fifo => Rank { tag, tie: seq },
-            Policy::Strict | Policy::Wfq | Policy::Hybrid if !self.policy.shares(class.id) => {
-                Rank { tag, tie: number }
-            }
-            Policy::Strict | Policy::Wfq | Policy::Hybrid => {
-                self.clock.rank(&class.account, number)
-            }
+    pub(crate) fn first(&self, oldest: impl Fn(&ClassState) -> Option<u64>) -> Option<Section> {
+        if let [only] = &self.domains[..] {
+            return Some(only.first(self.policy, oldest)?.0);
         }
+        let waiting = self.domains.iter().filter(|domain| domain.waiting > 0);
+        let candidates = waiting.filter_map(|domain| {
+            let (section, seq) = domain.first(self.policy, &oldest)?;
+            Some((self.rank_across(domain, section.class, seq), section))
+        });
+        let first = candidates.min_by_key(|(rank, _)| *rank);
+        first.map(|(_, section)| section)
+    }
+
+    /// The order of domains whose next jobs are of that class and age.
+    fn rank_across(&self, domain: &DomainState, class: Class, seq: u64) -> (Rank, Rank) {
+        let last = Rank {
+            tag: VirtualTime::ZERO,
+            tie: u64::MAX,
+        };
+        let fixed = fixed_rank(self.policy, class, seq);
+        (fixed.unwrap_or(last), self.clock.rank(&domain.account, seq))
+    }
+
+    /// The rank of a class in its domain; its oldest candidate arrived as number `seq`.
+    #[inline]
+    pub(crate) fn rank_of(&self, section: Section, seq: u64) -> Rank {
+        let domain = &self.domains[section.domain.index()];
+        domain.rank_of(self.policy, &self[section], seq)
+    }
+
+    /// A job of a flow queue takes a place of its section.
+    #[inline(always)]
+    pub(crate) fn take_place(&mut self, section: Section, queue: QueueId) {
+        let domain = &mut self.domains[section.domain.index()];
+        domain.waiting += 1;
+        domain.classes[section.class.index()].take_place(queue);
+    }
+
+    /// A job of a flow queue gives its place up, one of `places` in all.
+    #[inline(always)]
+    pub(crate) fn give_place_up(&mut self, section: Section, queue: QueueId, places: u64) {
+        let domain = &mut self.domains[section.domain.index()];
+        domain.waiting -= 1;
+        domain.classes[section.class.index()].give_place_up(queue, places);
     }
 
     /// Adds a lane to the open ones of its queue or moves it there, `seq` being its head's, or
@@ -303,22 +426,27 @@ impl Classes {
         seq: Option<u64>,
         blocked: bool,
     ) {
-        let state = &mut self.states[key.class.index()];
+        let Section { domain, class } = key.section;
+        let state = &mut self.domains[domain.index()].classes[class.index()];
         let open = &mut state.queues[key.queue].open;
         open.update(&mut self.positions, seq, lane);
         state.requeue(self.policy, key.queue, blocked);
     }
 
-    /// Puts a queue where it belongs in its class after its tag changed, or whether its flow is
+    /// Puts a queue where it belongs in its section after its tag changed, or whether its flow is
     /// `blocked`: then it takes no part.
-    pub(crate) fn requeue(&mut self, class: Class, queue: QueueId, blocked: bool) {
-        self.states[class.index()].requeue(self.policy, queue, blocked);
+    pub(crate) fn requeue(&mut self, section: Section, queue: QueueId, blocked: bool) {
+        let policy = self.policy;
+        self[section].requeue(policy, queue, blocked);
     }
 
-    /// Charges a grant to a flow queue and its class.
+    /// Charges a grant to a flow queue, its class and its domain.
     #[inline(always)]
-    pub(crate) fn charge(&mut self, class: Class, queue: QueueId, cost: Cost, in_turn: bool) {
-        let state = &mut self.states[class.index()];
+    pub(crate) fn charge(&mut self, section: Section, queue: QueueId, cost: Cost, in_turn: bool) {
+        let Section { domain, class } = section;
+        let several = self.domains.len() > 1;
+        let domain = &mut self.domains[domain.index()];
+        let state = &mut domain.classes[class.index()];
         let account = &mut state.queues[queue].account;
         account.enter(cost);
         state.account.enter(cost);
@@ -326,8 +454,14 @@ impl Classes {
             return;
         }
         state.clock.charge(account, cost, in_turn);
-        if self.policy.shares(class) {
-            self.clock.charge(&mut state.account, cost, in_turn);
+        let shares = self.policy.shares(class);
+        if shares {
+            domain.clock.charge(&mut state.account, cost, in_turn);
+        }
+        if several {
+            let weight = job_weight(shares, &state.account, account);
+            domain.account.set_inverse_weight(weight);
+            self.clock.charge(&mut domain.account, cost, in_turn);
         }
     }
 
@@ -336,19 +470,28 @@ impl Classes {
     #[inline(always)]
     pub(crate) fn settle(
         &mut self,
-        class: Class,
+        section: Section,
         id: QueueId,
         charged: Cost,
         actual: Option<Cost>,
     ) {
-        let state = &mut self.states[class.index()];
+        let Section { domain, class } = section;
+        let several = self.domains.len() > 1;
+        let domain = &mut self.domains[domain.index()];
+        let state = &mut domain.classes[class.index()];
         let queue = &mut state.queues[id];
         if actual != Some(charged) && self.policy != Policy::Fifo {
             let backlogged = queue.holder.held() > 0;
             (state.clock).correct(&mut queue.account, charged, actual, backlogged);
-            if self.policy.shares(class) {
+            let shares = self.policy.shares(class);
+            if shares {
                 let backlogged = state.occupancy.taken() > 0;
-                (self.clock).correct(&mut state.account, charged, actual, backlogged);
+                (domain.clock).correct(&mut state.account, charged, actual, backlogged);
+            }
+            if several {
+                let weight = job_weight(shares, &state.account, &queue.account);
+                domain.account.set_inverse_weight(weight);
+                (self.clock).correct(&mut domain.account, charged, actual, false);
             }
         }
         queue.account.leave(charged);
@@ -356,4 +499,28 @@ impl Classes {
     }
 }
 
-indexed!(Classes[class: Class] -> ClassState = states[class.index()]);
+/// The weight of a flow's job among the domains: that of its flow, times that of its class where
+/// classes share.
+fn job_weight(shares: bool, class: &Account, flow: &Account) -> InverseWeight {
+    if shares {
+        class.inverse_weight().times(flow.inverse_weight())
+    } else {
+        flow.inverse_weight()
+    }
+}
+
+impl Index<Section> for Classes {
+    type Output = ClassState;
+
+    #[inline]
+    fn index(&self, section: Section) -> &ClassState {
+        &self.domains[section.domain.index()].classes[section.class.index()]
+    }
+}
+
+impl IndexMut<Section> for Classes {
+    #[inline]
+    fn index_mut(&mut self, section: Section) -> &mut ClassState {
+        &mut self.domains[section.domain.index()].classes[section.class.index()]
+    }
+}

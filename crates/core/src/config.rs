@@ -5,13 +5,16 @@
 
 use crate::backoff::Backoff;
 use crate::bucket::Rate;
-use crate::id::{Class, Cost, Flow};
+use crate::id::{Class, Cost, Domain, Flow};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use thiserror::Error;
 
 /// More classes than this are refused: a selection looks at each.
 pub const MAX_CLASSES: usize = 64;
+
+/// Domains have numbers below this: a selection looks at each.
+pub const MAX_DOMAINS: usize = 1024;
 
 /// More targets than this in one set are refused: a choice looks at each of them.
 pub const MAX_SET: usize = 256;
@@ -125,7 +128,7 @@ impl Policy {
 /// How many jobs may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bound {
-    /// This many in each class.
+    /// This many in each class of a domain.
     PerClass(usize),
     /// This many in all classes together.
     Shared(usize),
@@ -219,6 +222,13 @@ pub struct TargetConfig {
     pub suspend_for: Duration,
     /// Whether it takes part. A target that is switched off is disabled.
     pub enabled: bool,
+    /// The targets that it shares work with. All targets of a set should have the same one.
+    ///
+    /// In each domain classes and flows get their shares, whatever they get in others: a flow that
+    /// is served a lot by targets of one domain is not the later served for it in another. Limits
+    /// of flows and limits on everything hold across domains; what the latter allow, domains share
+    /// by the weights of the jobs that they serve.
+    pub domain: Domain,
 }
 
 impl Default for TargetConfig {
@@ -229,12 +239,19 @@ impl Default for TargetConfig {
             fault_threshold: 5,
             suspend_for: Duration::from_secs(30),
             enabled: true,
+            domain: Domain(0),
         }
     }
 }
 
 impl TargetConfig {
     pub(crate) fn check(&self, index: usize) -> Result<(), ConfigError> {
+        if self.domain.index() >= MAX_DOMAINS {
+            return Err(ConfigError::Domain {
+                target: index,
+                domain: self.domain,
+            });
+        }
         check_gate(self.weight, &self.limits, || format!("target {index}"))
     }
 }
@@ -282,6 +299,14 @@ pub enum ConfigError {
     /// A concurrency of 0 would let nothing through, ever.
     #[error("concurrent of {0}: must be at least 1; pause instead")]
     Concurrent(String),
+    /// There are fewer domains than that.
+    #[error("domain of target {target}: {} given, 0 to {} are possible", .domain.0, MAX_DOMAINS - 1)]
+    Domain {
+        /// The target's place in the configuration.
+        target: usize,
+        /// The domain that it names.
+        domain: Domain,
+    },
     /// A job must name somebody who could serve it.
     #[error("target set: is empty")]
     EmptySet,
@@ -340,6 +365,12 @@ impl Config {
             target.check(index)?;
         }
         Ok(())
+    }
+
+    /// One more than the highest domain of a target.
+    pub(crate) fn domains(&self) -> usize {
+        let domains = self.targets.iter().map(|target| target.domain.index() + 1);
+        domains.max().unwrap_or(1)
     }
 
     /// The settings of a flow.

@@ -6,9 +6,9 @@
 //! comes back at the clock, not where its tag stood: idleness earns no credit. A tag ahead of the
 //! clock is kept: debt survives idleness.
 //!
-//! The engine has two uses of it: classes among each other, and the flows inside each class. A
-//! [`VirtualClock`] ranks its members; each member's [`Account`] lies with the member, and the
-//! order of those that are ready with their owner.
+//! The engine has three uses of it: the flows of a section, the classes of a domain, and domains
+//! among each other. A [`VirtualClock`] ranks its members; each member's [`Account`] lies with the
+//! member, and the order of those that are ready with their owner.
 //!
 //! Two things go beyond the paper. Costs are estimates, so that a tag is corrected when the actual
 //! cost is known ([`VirtualClock::correct`]). And the clock may have passed the place where a
@@ -35,6 +35,12 @@ pub(crate) struct InverseWeight(u64);
 impl InverseWeight {
     pub(crate) fn of(weight: u32) -> Self {
         InverseWeight((1 << 48) / u64::from(weight.max(1)))
+    }
+
+    /// The inverse of the product of both weights, at least one unit.
+    pub(crate) fn times(self, other: Self) -> Self {
+        let product = (u128::from(self.0) * u128::from(other.0)) >> 48;
+        InverseWeight((product as u64).max(1))
     }
 
     /// The virtual time that a charge takes. A job that costs nothing still takes a turn.
@@ -124,6 +130,14 @@ impl Account {
 
     pub(crate) fn set_weight(&mut self, weight: u32) {
         self.weight = InverseWeight::of(weight);
+    }
+
+    pub(crate) fn set_inverse_weight(&mut self, weight: InverseWeight) {
+        self.weight = weight;
+    }
+
+    pub(crate) fn inverse_weight(&self) -> InverseWeight {
+        self.weight
     }
 
     pub(crate) fn tag(&self) -> VirtualTime {

@@ -7,9 +7,9 @@
 
 use crate::config::FlowConfig;
 use crate::gate::Gate;
-use crate::id::{Class, Flow, FlowId, QueueId, TargetId};
+use crate::id::{Flow, FlowId, QueueId, Section, TargetId};
 use crate::occupancy::Holder;
-use crate::table::{Id, Table, indexed};
+use crate::table::{Table, indexed};
 use crate::time::Time;
 use crate::wheel::TimerId;
 use foldhash::fast::FixedState;
@@ -23,8 +23,8 @@ pub(crate) struct FlowState {
     /// Its weight, and its jobs that wait in all classes.
     pub(crate) holder: Holder,
     pub(crate) gate: Gate,
-    /// Its queues, by class.
-    queues: SmallVec<[Option<QueueId>; 10]>,
+    /// Its queues. They are few: most flows use one class.
+    queues: SmallVec<[(Section, QueueId); 4]>,
     pub(crate) delayed: u64,
     /// Targets whose cost bucket is reserved for a job of this flow.
     pub(crate) reserving: SmallVec<[TargetId; 1]>,
@@ -43,24 +43,20 @@ impl FlowState {
         self.holder.weight()
     }
 
-    pub(crate) fn queue(&self, class: Class) -> Option<QueueId> {
-        self.queues.get(class.index()).copied().flatten()
+    #[inline]
+    pub(crate) fn queue(&self, section: Section) -> Option<QueueId> {
+        let mut queues = self.queues.iter();
+        let found = queues.find(|(other, _)| *other == section);
+        found.map(|(_, queue)| *queue)
     }
 
-    pub(crate) fn set_queue(&mut self, class: Class, queue: QueueId) {
-        if self.queues.len() <= class.index() {
-            self.queues.resize(class.index() + 1, None);
-        }
-        self.queues[class.index()] = Some(queue);
+    pub(crate) fn add_queue(&mut self, section: Section, queue: QueueId) {
+        self.queues.push((section, queue));
     }
 
     /// Its queues.
-    pub(crate) fn queues(&self) -> SmallVec<[(Class, QueueId); 4]> {
-        let queues = self.queues.iter().enumerate();
-        let queue = |(class, queue): (usize, &Option<QueueId>)| {
-            queue.map(|queue| (Class::from_index(class), queue))
-        };
-        queues.filter_map(queue).collect()
+    pub(crate) fn queues(&self) -> &SmallVec<[(Section, QueueId); 4]> {
+        &self.queues
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::table::{Id, ids};
 use std::fmt;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
@@ -25,6 +25,32 @@ impl Id for Class {
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "P{}", self.0)
+    }
+}
+
+/// Targets that compete for the same work. Classes and flows share each domain by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Domain(pub u16);
+
+impl Domain {
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// A class in one domain: the jobs that share by flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Section {
+    pub(crate) domain: Domain,
+    pub(crate) class: Class,
+}
+
+// One number is hashed in half the time of two.
+impl Hash for Section {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u32(u32::from(self.domain.0) << 8 | u32::from(self.class.0));
     }
 }
 
@@ -106,7 +132,7 @@ ids! {
     JobId;
     /// A flow that has jobs, or limits worth remembering.
     FlowId;
-    /// A flow's queue in one class; an id of that class alone.
+    /// A flow's queue in one section; an id of that section alone.
     QueueId;
     /// The jobs of one flow queue that the same targets may serve.
     LaneId;

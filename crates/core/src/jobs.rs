@@ -5,7 +5,8 @@
 //! unique, and the index by key.
 
 use crate::id::{
-    Class, Cost, Flow, FlowId, GroupId, JobId, Key, LaneId, TargetId, TargetSet, Ticket,
+    Class, Cost, Domain, Flow, FlowId, GroupId, JobId, Key, LaneId, Section, TargetId, TargetSet,
+    Ticket,
 };
 use crate::job::Job;
 use crate::table::{Table, indexed};
@@ -24,6 +25,8 @@ pub(crate) struct Entry<P> {
     pub(crate) seq: u64,
     pub(crate) state: State,
     pub(crate) class: Class,
+    /// The domain in which it waits or runs, or last did.
+    pub(crate) domain: Domain,
     pub(crate) flow: FlowId,
     pub(crate) cost: Cost,
     /// The targets that the job names.
@@ -68,6 +71,13 @@ impl<P> Entry<P> {
     pub(crate) fn ticket(&self, job: JobId) -> Ticket {
         let serial = self.serial;
         Ticket { job, serial }
+    }
+
+    /// The section in which it waits or runs, or last did.
+    #[inline]
+    pub(crate) fn section(&self) -> Section {
+        let (domain, class) = (self.domain, self.class);
+        Section { domain, class }
     }
 
     /// The payload, which goes with the lease.
@@ -123,6 +133,7 @@ impl<P> Jobs<P> {
             seq: serial,
             state: State::Arriving,
             class: job.class,
+            domain: Domain(0),
             flow,
             cost: job.cost,
             targets: job.targets,
@@ -215,9 +226,17 @@ impl<P> Jobs<P> {
 
     /// Jobs that are not leased, in the order of arrival.
     pub(crate) fn unleased(&self) -> Vec<JobId> {
-        let entries = self.table.iter();
-        let unleased = entries.filter(|(_, entry)| !matches!(entry.state, State::Running(_)));
-        let mut jobs: Vec<(u64, JobId)> = unleased.map(|(id, entry)| (entry.seq, id)).collect();
+        self.in_state(|state| !matches!(state, State::Running(_)))
+    }
+
+    /// The jobs in lanes, in order of arrival.
+    pub(crate) fn waiting(&self) -> Vec<JobId> {
+        self.in_state(|state| matches!(state, State::Waiting(_)))
+    }
+
+    fn in_state(&self, wanted: impl Fn(State) -> bool) -> Vec<JobId> {
+        let entries = self.table.iter().filter(|(_, entry)| wanted(entry.state));
+        let mut jobs: Vec<(u64, JobId)> = entries.map(|(id, entry)| (entry.seq, id)).collect();
         jobs.sort_unstable();
         jobs.into_iter().map(|(_, id)| id).collect()
     }

@@ -1,11 +1,11 @@
-//! Lanes: the waiting jobs of one class, flow and target group, first in first out.
+//! Lanes: the waiting jobs of one section, flow and target group, first in first out.
 //!
 //! A lane is the unit that a gate blocks: its jobs differ in nothing that a gate looks at but their
 //! cost, so that only its head needs to be tried. This part owns the lists of jobs and knows which
 //! lanes of a group have jobs. Lanes without jobs stay, because the next job of the same kind is
 //! likely to come, until their flow is forgotten or their group is dropped.
 
-use crate::id::{Class, FlowId, GroupId, JobId, LaneId, QueueId, TargetId};
+use crate::id::{FlowId, GroupId, JobId, LaneId, QueueId, Section, TargetId};
 use crate::list::{Links, List};
 use crate::table::{Id, Table, indexed};
 use foldhash::fast::FixedState;
@@ -14,7 +14,7 @@ use hashbrown::HashMap;
 /// The properties that a lane's jobs share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaneKey {
-    pub(crate) class: Class,
+    pub(crate) section: Section,
     pub(crate) flow: FlowId,
     pub(crate) queue: QueueId,
     pub(crate) group: GroupId,
@@ -49,7 +49,7 @@ pub(crate) struct Lane {
 #[derive(Debug)]
 pub(crate) struct Lanes {
     table: Table<LaneId, Lane>,
-    by_key: HashMap<(Class, QueueId, GroupId), LaneId, FixedState>,
+    by_key: HashMap<(Section, QueueId, GroupId), LaneId, FixedState>,
     links: Links,
     /// By group, the lanes that have jobs.
     by_group: Vec<Vec<LaneId>>,
@@ -67,7 +67,7 @@ impl Lanes {
 
     #[inline]
     pub(crate) fn find(&self, key: LaneKey) -> Option<LaneId> {
-        self.by_key.get(&(key.class, key.queue, key.group)).copied()
+        (self.by_key.get(&(key.section, key.queue, key.group))).copied()
     }
 
     pub(crate) fn create(&mut self, key: LaneKey) -> LaneId {
@@ -80,14 +80,15 @@ impl Lanes {
             state: LaneState::Empty,
             in_group: 0,
         });
-        self.by_key.insert((key.class, key.queue, key.group), lane);
+        self.by_key
+            .insert((key.section, key.queue, key.group), lane);
         lane
     }
 
     /// Drops a lane that has no jobs.
     pub(crate) fn remove(&mut self, lane: LaneId) {
         let Lane { key, .. } = self.table.remove(lane);
-        self.by_key.remove(&(key.class, key.queue, key.group));
+        self.by_key.remove(&(key.section, key.queue, key.group));
     }
 
     /// The lanes of a group that have jobs, in no particular order.
@@ -160,7 +161,7 @@ mod tests {
 
     fn key(queue: usize) -> LaneKey {
         LaneKey {
-            class: Class(0),
+            section: Section::default(),
             flow: FlowId::from_index(queue),
             queue: QueueId::from_index(queue),
             group: GroupId::from_index(0),

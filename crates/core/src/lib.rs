@@ -64,14 +64,14 @@ pub use adaptive::AdaptiveLimit;
 pub use backoff::Backoff;
 pub use bucket::{Rate, TokenBucket};
 pub use config::{
-    Bound, ClassConfig, Config, ConfigError, FlowConfig, Limits, MAX_CLASSES, MAX_SET, OnSuspend,
-    Policy, TargetConfig,
+    Bound, ClassConfig, Config, ConfigError, FlowConfig, Limits, MAX_CLASSES, MAX_DOMAINS, MAX_SET,
+    OnSuspend, Policy, TargetConfig,
 };
 pub use coordinator::{Coordinator, Side};
 pub use engine::{ClassView, Core, FlowView, TargetView, View};
 pub use event::{Event, Reason, Refused, Unservable};
 pub use forecast::{Forecast, LONGEST};
-pub use id::{Booking, Class, Cost, Flow, Key, KeySeed, TargetId, TargetSet, Ticket};
+pub use id::{Booking, Class, Cost, Domain, Flow, Key, KeySeed, TargetId, TargetSet, Ticket};
 pub use job::{Cancelled, Fault, Job, Lease, Outcome, Settled, Verdict};
 pub use pressure::{Pressure, Thresholds};
 pub use rounds::Rounds;

@@ -7,7 +7,7 @@
 use crate::config::TargetConfig;
 use crate::forecast::DrainRate;
 use crate::gate::{Gate, Pass};
-use crate::id::{Cost, GroupId, LaneId, SetRef, TargetId, TargetSet};
+use crate::id::{Cost, Domain, GroupId, LaneId, SetRef, TargetId, TargetSet};
 use crate::job::Verdict;
 use crate::list::List;
 use crate::table::{Table, indexed};
@@ -313,6 +313,13 @@ impl Targets {
                 .map(|target| target.own_group),
             SetRef::Many(group) => self.groups.get(group).map(|_| group),
         }
+    }
+
+    /// The domain of a group's targets.
+    #[inline]
+    pub(crate) fn domain(&self, group: GroupId) -> Domain {
+        let first = self.groups[group].targets[0];
+        self.targets[first.index()].config.domain
     }
 
     pub(crate) fn group(&self, group: GroupId) -> &TargetGroup {

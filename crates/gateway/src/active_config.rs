@@ -1,13 +1,13 @@
 //! The active configuration: the settings with everything derived from them. It is immutable; a
 //! reload builds another one and swaps it in.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use headworks_core::{
-    Bound, Class, ClassConfig, Config, Cost, Flow, FlowConfig, KeySeed, Limits, Policy, Rate,
-    TargetConfig, TargetId,
+    Bound, Class, ClassConfig, Config, Cost, Domain, FlowConfig, KeySeed, Limits, MAX_DOMAINS,
+    Policy, Rate, TargetConfig, TargetId,
 };
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -64,8 +64,6 @@ pub(crate) struct ActiveConfig {
     upstreams: Vec<Option<Arc<Upstream>>>,
     /// Capacity pools by target; `None` for one that is no longer configured.
     pools: Vec<Option<Pool>>,
-    /// Tenants with limits of their own.
-    limited_tenants: HashSet<String>,
     rules: Vec<(TimeRule, RuleSettings)>,
     pub(crate) zone: TimeZone,
     queue_timeouts: Vec<Duration>,
@@ -113,7 +111,6 @@ impl ActiveConfig {
             keys,
             upstreams,
             pools,
-            limited_tenants: limited_tenants(&config),
             rules: rules.collect(),
             zone: TimeZone::get(&config.time_zone).unwrap_or(TimeZone::UTC),
             queue_timeouts: queue_timeouts(&config),
@@ -142,18 +139,6 @@ impl ActiveConfig {
     /// Limits of a capacity pool.
     pub(crate) fn pool_limits(&self, target: TargetId) -> Option<&UpstreamSettings> {
         Some(&self.pools.get(target.index())?.as_ref()?.limits)
-    }
-
-    /// The flow of a tenant's requests to a group of upstreams. Fairness is kept for each domain of
-    /// related pools, except for a tenant with limits, which hold over all of them.
-    pub(crate) fn flow(&self, seed: &KeySeed, tenant: &str, group: &[UpstreamId]) -> Flow {
-        let first = group.first().and_then(|id| self.upstream(*id));
-        let pool = first.and_then(|upstream| self.pools.get(upstream.target.index()));
-        let domain = pool.and_then(|pool| pool.as_ref()?.domain.as_deref());
-        match domain.filter(|_| !self.limited_tenants.contains(tenant)) {
-            Some(domain) => seed.flow(&(tenant, domain)),
-            None => seed.flow(&tenant),
-        }
     }
 
     pub(crate) fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
@@ -262,11 +247,6 @@ impl ActiveConfig {
         let mut flows = BTreeMap::new();
         for (name, tenant) in &tenants {
             flows.insert(seed.flow(name), flow(tenant));
-            if !self.limited_tenants.contains(*name) {
-                let domains = self.pools.iter().flatten();
-                let domains = domains.filter_map(|pool| pool.domain.as_deref());
-                flows.extend(domains.map(|domain| (seed.flow(&(*name, domain)), flow(tenant))));
-            }
         }
         let mut scheduler_config = Config {
             policy: config.scheduler_policy.into(),
@@ -290,6 +270,19 @@ impl ActiveConfig {
     }
 
     fn targets(&self, learned: &LearnedLimits) -> Vec<TargetConfig> {
+        // A domain has the number of its first target, so that a reload changes few of them.
+        // Domain 0 is the common one.
+        let pools = || self.pools.iter().enumerate();
+        let domain_number = |name: &str| {
+            let named = |pool: &Pool| pool.domain.as_deref() == Some(name);
+            let first = pools().find(|(_, pool)| pool.as_ref().is_some_and(named));
+            let number = first.map_or(0, |(index, _)| index + 1);
+            Domain(if number < MAX_DOMAINS {
+                number as u16
+            } else {
+                0
+            })
+        };
         let target = |(index, pool): (usize, &Option<Pool>)| match pool {
             // A removed pool stays as a disabled target, so that the ids of the others do not
             // shift.
@@ -297,15 +290,16 @@ impl ActiveConfig {
                 enabled: false,
                 ..TargetConfig::default()
             },
-            Some(Pool { limits, .. }) => TargetConfig {
+            Some(Pool { limits, domain }) => TargetConfig {
                 weight: limits.weight,
                 limits: learned.limits(index, limits),
                 fault_threshold: limits.fault_threshold,
                 suspend_for: limits.suspend_for,
                 enabled: true,
+                domain: domain.as_deref().map_or(Domain(0), domain_number),
             },
         };
-        self.pools.iter().enumerate().map(target).collect()
+        pools().map(target).collect()
     }
 }
 
@@ -315,31 +309,6 @@ struct Pool {
     limits: UpstreamSettings,
     /// The fairness domain that it belongs to; `None` for the common one.
     domain: Option<Arc<str>>,
-}
-
-/// Tenants with limits of their own, in the configuration or in a rule.
-fn limited_tenants(config: &GatewayConfig) -> HashSet<String> {
-    let base = config.tenant.iter().map(|tenant| {
-        let limits = (
-            tenant.max_concurrent,
-            tenant.max_rps,
-            tenant.max_tokens_per_sec,
-        );
-        (&tenant.name, limits)
-    });
-    let rules = config.rule.iter().flat_map(|rule| &rule.tenant);
-    let rules = rules.map(|tenant| {
-        let limits = (
-            tenant.max_concurrent,
-            tenant.max_rps,
-            tenant.max_tokens_per_sec,
-        );
-        (&tenant.name, limits)
-    });
-    let limited = base
-        .chain(rules)
-        .filter(|(_, limits)| *limits != (None, None, None));
-    limited.map(|(name, _)| name.clone()).collect()
 }
 
 /// A rate with its burst, or `None` if the rate is 0.

@@ -2,9 +2,8 @@
 //!
 //! A server that speaks both APIs has two entries in the configuration, but its capacity exists
 //! once. Entries with the same server, models and key therefore share a pool, which is one target
-//! of the scheduler. The use of one pool is not charged to a tenant at another, unless a model can
-//! be served by both. The scheduler's virtual clock is one for all pools of a class, so where
-//! another pool is busier, tenants of one pool are served by arrival rather than by weight.
+//! of the scheduler. Pools that can serve the same model form a domain of the scheduler: what a
+//! tenant or class gets from other pools does not count there.
 
 use std::collections::BTreeMap;
 

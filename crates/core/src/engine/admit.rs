@@ -8,10 +8,13 @@ use super::Core;
 use crate::config::{Bound, FlowConfig, OnSuspend, Policy};
 use crate::event::{Event, Reason, Refused};
 use crate::forecast::{Forecast, LONGEST};
-use crate::id::{Booking, Class, FlowId, GroupId, JobId, LaneId, QueueId, TargetId, Ticket};
+use crate::id::{
+    Booking, Class, FlowId, GroupId, JobId, LaneId, QueueId, Section, TargetId, Ticket,
+};
 use crate::job::Job;
 use crate::lanes::LaneKey;
 use crate::occupancy::Burden;
+use crate::table::Id;
 use crate::time::Time;
 use std::time::Duration;
 
@@ -28,6 +31,7 @@ pub(super) enum Shedding {
 /// An arrival that passed every check but that for a place.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
+    section: Section,
     group: GroupId,
     /// Its flow, if that has a state already: a refused job leaves none behind.
     flow: Option<FlowId>,
@@ -86,7 +90,7 @@ impl<P> Core<P> {
         if self.draining {
             return Err(Reason::Draining);
         }
-        if self.classes.get(job.class).is_none() {
+        if job.class.index() >= self.classes.len() {
             return Err(Reason::UnknownClass);
         }
         if job.expire_at.is_some_and(|at| at <= now) {
@@ -132,6 +136,7 @@ impl<P> Core<P> {
             return Err(Reason::TooLarge);
         }
         let arrival = Arrival {
+            section: self.section(job.class, group),
             group,
             flow,
             weight,
@@ -152,59 +157,68 @@ impl<P> Core<P> {
             {
                 return Err(Reason::Suspended);
             }
-            if now + self.expected_wait(job.class, arrival) > expire_at {
+            if now + self.expected_wait(arrival) > expire_at {
                 return Err(Reason::DeadlineUnreachable);
             }
         }
         Ok(arrival)
     }
 
+    /// The section of a job of that class that a group serves.
+    #[inline]
+    pub(super) fn section(&self, class: Class, group: GroupId) -> Section {
+        let domain = self.targets.domain(group);
+        Section { domain, class }
+    }
+
     /// How long an arrival would wait at the place that the policy gives it.
-    fn expected_wait(&self, class: Class, arrival: Arrival) -> Duration {
-        let queue = arrival.flow.and_then(|flow| self.flows[flow].queue(class));
-        let ahead = self.jobs_ahead(class, queue, arrival.weight);
+    fn expected_wait(&self, arrival: Arrival) -> Duration {
         let forecast = match self.config.bound {
             Bound::Shared(_) => &self.forecast,
-            Bound::PerClass(_) => &self.classes[class].forecast,
+            Bound::PerClass(_) => &self.classes[arrival.section].forecast,
         };
+        let ahead = self.jobs_ahead(arrival);
         forecast.wait(ahead as usize).unwrap_or(Duration::ZERO)
     }
 
-    /// How many waiting jobs of the same bound would go before an arrival: those of its own flow,
-    /// and as many of the others as their weights entitle them to meanwhile.
-    fn jobs_ahead(&self, class: Class, queue: Option<QueueId>, weight: u32) -> u64 {
-        let waiting = |class: Class| self.classes[class].waiting();
+    /// How many waiting jobs of the same bound and domain would go before an arrival: those of its
+    /// own flow, and as many of the others as their weights entitle them to meanwhile.
+    fn jobs_ahead(&self, arrival: Arrival) -> u64 {
+        let Arrival {
+            section, weight, ..
+        } = arrival;
+        let queue = arrival
+            .flow
+            .and_then(|flow| self.flows[flow].queue(section));
         let shared = self.shares_bound();
+        let state = &self.classes[section];
         if self.config.policy == Policy::Fifo {
             return if shared {
                 self.waiting()
             } else {
-                waiting(class)
+                state.waiting()
             };
         }
-        let occupancy = &self.classes[class].occupancy;
-        let own = queue.map_or(0, |queue| self.classes[class].waiting_in(queue));
+        let own = queue.map_or(0, |queue| state.waiting_in(queue));
         let own_weight = if own > 0 { u64::from(weight) } else { 0 };
-        let others = fair_part(own + 1, occupancy.weights() - own_weight, u64::from(weight));
-        let in_class = own + others.min(occupancy.taken() - own);
+        let weights = state.occupancy.weights() - own_weight;
+        let others = fair_part(own + 1, weights, u64::from(weight));
+        let in_class = own + others.min(state.waiting() - own);
         if !shared {
             return in_class;
         }
         let mut ahead = in_class;
-        for index in 0..self.classes.len() {
-            let other = Class(index as u8);
+        for class in (0..self.classes.len()).map(Class::from_index) {
+            let other = &self.classes[Section { class, ..section }];
             let policy = self.config.policy;
-            if other == class {
+            if class == section.class {
                 continue;
-            } else if policy.shares(class) && policy.shares(other) {
-                let (theirs, ours) = (
-                    self.classes[other].config.weight,
-                    self.classes[class].config.weight,
-                );
+            } else if policy.shares(section.class) && policy.shares(class) {
+                let (theirs, ours) = (other.config.weight, state.config.weight);
                 let part = fair_part(in_class + 1, u64::from(theirs), u64::from(ours));
-                ahead += part.min(waiting(other));
-            } else if other < class {
-                ahead += waiting(other);
+                ahead += part.min(other.waiting());
+            } else if class < section.class {
+                ahead += other.waiting();
             }
         }
         ahead
@@ -219,28 +233,28 @@ impl<P> Core<P> {
         })
     }
 
-    fn places_taken(&self, class: Class) -> u64 {
+    fn places_taken(&self, section: Section) -> u64 {
         match self.config.bound {
             Bound::Shared(_) => self.occupancy.taken(),
-            Bound::PerClass(_) => self.classes[class].waiting(),
+            Bound::PerClass(_) => self.classes[section].waiting(),
         }
     }
 
     /// Places that no job has; booked ones count as free.
-    pub(super) fn places_free(&self, class: Class) -> u64 {
-        (self.config.bound.places() as u64).saturating_sub(self.places_taken(class))
+    pub(super) fn places_free(&self, section: Section) -> u64 {
+        (self.config.bound.places() as u64).saturating_sub(self.places_taken(section))
     }
 
     /// More wait than may, after a reload to a smaller bound: nobody is admitted, not even for
     /// another.
-    fn is_over_bound(&self, class: Class) -> bool {
-        self.places_taken(class) > self.config.bound.places() as u64
+    fn is_over_bound(&self, section: Section) -> bool {
+        self.places_taken(section) > self.config.bound.places() as u64
     }
 
-    fn forecast(&mut self, class: Class) -> &mut Forecast {
+    fn forecast(&mut self, section: Section) -> &mut Forecast {
         match self.config.bound {
             Bound::Shared(_) => &mut self.forecast,
-            Bound::PerClass(_) => &mut self.classes[class].forecast,
+            Bound::PerClass(_) => &mut self.classes[section].forecast,
         }
     }
 
@@ -256,10 +270,8 @@ impl<P> Core<P> {
             let place = self.find_place_in_bound(now, job, arrival, shedding);
             return place.ok_or(Reason::Full);
         }
-        let may_shed = shedding == Shedding::Allowed && !self.is_over_bound(job.class);
-        let victim = may_shed
-            .then(|| self.victim_at_target(job.class, arrival))
-            .flatten();
+        let may_shed = shedding == Shedding::Allowed && !self.is_over_bound(arrival.section);
+        let victim = may_shed.then(|| self.victim_at_target(arrival)).flatten();
         (victim.map(|victim| Place::Shed(victim, Scarce::Target))).ok_or(Reason::TargetFull)
     }
 
@@ -270,11 +282,12 @@ impl<P> Core<P> {
         arrival: Arrival,
         shedding: Shedding,
     ) -> Option<Place> {
-        let free = self.places_free(job.class) as usize;
+        let section = arrival.section;
+        let free = self.places_free(section) as usize;
         let places = self.config.bound.places();
-        let kept = self.forecast(job.class).kept(now, places);
+        let kept = self.forecast(section).kept(now, places);
         if let Some(booking) = job.booking {
-            let forecast = self.forecast(job.class);
+            let forecast = self.forecast(section);
             let ahead = forecast.ahead_of(now, booking);
             if ahead.is_some_and(|ahead| free > ahead) {
                 forecast.release(booking);
@@ -284,12 +297,12 @@ impl<P> Core<P> {
         if free > kept {
             return Some(Place::Free);
         }
-        if self.is_over_bound(job.class) || shedding == Shedding::Never {
+        if self.is_over_bound(section) || shedding == Shedding::Never {
             return None;
         }
         let victim = self
-            .victim(job.class, arrival)
-            .or_else(|| self.displaced(job.class))?;
+            .victim(arrival)
+            .or_else(|| self.displaced(section.class))?;
         // The places that are left were promised to others: only an arrival that could shed a job
         // may have one.
         Some(match free {
@@ -300,8 +313,13 @@ impl<P> Core<P> {
 
     /// The newest job of the flow that holds most for its weight, if the arrival's flow holds less
     /// than its share and will hold less than that flow.
-    fn victim(&mut self, class: Class, arrival: Arrival) -> Option<JobId> {
-        let Arrival { flow, weight, .. } = arrival;
+    fn victim(&mut self, arrival: Arrival) -> Option<JobId> {
+        let Arrival {
+            section,
+            flow,
+            weight,
+            ..
+        } = arrival;
         let places = self.config.bound.places() as u64;
         match self.config.bound {
             Bound::Shared(_) => {
@@ -315,19 +333,19 @@ impl<P> Core<P> {
                 let queues = self.flows[most].queues();
                 let newest = queues
                     .iter()
-                    .filter_map(|(class, queue)| self.newest(*class, *queue));
+                    .filter_map(|(section, queue)| self.newest(*section, *queue));
                 let newest = newest.max_by_key(|job| self.jobs[*job].seq);
                 newest.filter(|_| burden > Burden::of(held + 1, weight))
             }
             Bound::PerClass(_) => {
-                let queue = flow.and_then(|flow| self.flows[flow].queue(class));
-                let state = &mut self.classes[class];
+                let queue = flow.and_then(|flow| self.flows[flow].queue(section));
+                let state = &mut self.classes[section];
                 let held = queue.map_or(0, |queue| state.waiting_in(queue));
                 if !state.occupancy.is_below_share(held, weight, places) {
                     return None;
                 }
                 let (burden, most) = state.largest_queue()?;
-                let newest = self.newest(class, most);
+                let newest = self.newest(section, most);
                 newest.filter(|_| burden > Burden::of(held + 1, weight))
             }
         }
@@ -336,18 +354,26 @@ impl<P> Core<P> {
     /// With a shared bound: the newest job of the flow that holds most in the least urgent class
     /// that `class` may displace.
     fn displaced(&mut self, class: Class) -> Option<JobId> {
-        let from = (self.classes[class].config.displaces).filter(|_| self.shares_bound())?;
+        let from = (self.config.classes[class.index()].displaces)?;
+        if !self.shares_bound() {
+            return None;
+        }
         let last = self.classes.len() as u8;
-        let (class, queue) = (from.0..last).rev().find_map(|class| {
-            let (_, queue) = self.classes[Class(class)].largest_queue()?;
-            Some((Class(class), queue))
+        let (section, queue) = (from.0..last).rev().find_map(|class| {
+            let states = self.classes.everywhere_mut(Class(class));
+            let largest = states.filter_map(|state| {
+                let (burden, queue) = state.largest_queue()?;
+                Some((burden, state.section, queue))
+            });
+            let (_, section, queue) = largest.max_by_key(|(burden, ..)| *burden)?;
+            Some((section, queue))
         })?;
-        self.newest(class, queue)
+        self.newest(section, queue)
     }
 
     /// The newest job of a flow queue.
-    fn newest(&self, class: Class, queue: QueueId) -> Option<JobId> {
-        let lanes = self.classes[class].queue(queue).lanes().iter();
+    fn newest(&self, section: Section, queue: QueueId) -> Option<JobId> {
+        let lanes = self.classes[section].queue(queue).lanes().iter();
         let tails = lanes.filter_map(|lane| self.lanes[*lane].jobs.tail);
         tails.max_by_key(|job| self.jobs[*job].seq)
     }
@@ -357,12 +383,13 @@ impl<P> Core<P> {
     /// the places there for its weight. The arrival's flow must hold less than its share, and will
     /// hold less for its weight than the victim's. The place must count towards the arrival's
     /// bound, so that one is given for one.
-    fn victim_at_target(&self, class: Class, arrival: Arrival) -> Option<JobId> {
+    fn victim_at_target(&self, arrival: Arrival) -> Option<JobId> {
+        let class = arrival.section.class;
         let shared = self.shares_bound();
         let lanes = self.lanes.in_group(arrival.group);
         let candidates = || {
             let keyed = lanes.iter().map(|lane| (*lane, self.lanes[*lane].key));
-            keyed.filter(move |(_, key)| shared || key.class == class)
+            keyed.filter(move |(_, key)| shared || key.section.class == class)
         };
         let newest = |lane: LaneId| {
             self.lanes[lane]
@@ -371,10 +398,12 @@ impl<P> Core<P> {
                 .expect("a lane in the list has jobs")
         };
         let seq = |lane: LaneId| self.jobs[newest(lane)].seq;
-        let displaces = self.classes[class].config.displaces.filter(|_| shared);
+        let displaces = self.config.classes[class.index()]
+            .displaces
+            .filter(|_| shared);
         if let Some(from) = displaces {
-            let displaced = candidates().filter(|(_, key)| key.class >= from);
-            let last = displaced.max_by_key(|(lane, key)| (key.class, seq(*lane)));
+            let displaced = candidates().filter(|(_, key)| key.section.class >= from);
+            let last = displaced.max_by_key(|(lane, key)| (key.section.class, seq(*lane)));
             if let Some((lane, _)) = last {
                 return Some(newest(lane));
             }
@@ -420,7 +449,7 @@ impl<P> Core<P> {
         let class = job.class;
         let attempts = job.attempts.unwrap_or(self.config.attempts).max(1);
         let id = self.jobs.insert(job, flow, arrival.group, attempts);
-        self.classes[class].stats.admitted += 1;
+        self.classes.stats_mut(class).admitted += 1;
         match arrival.due {
             Some((due, suspended)) => self.enter_delay(id, due, suspended),
             None => self.enter_lane(now, id),
@@ -445,10 +474,10 @@ impl<P> Core<P> {
             if let Some(timer) = state.timer.take() {
                 self.timers.cancel(timer);
             }
-            let (name, queues) = (state.name(), state.queues());
-            for (class, queue) in queues {
-                self.classes.requeue(class, queue, true);
-                let queue = self.classes[class].remove_queue(queue, name);
+            let (name, queues) = (state.name(), state.queues().clone());
+            for (section, queue) in queues {
+                self.classes.requeue(section, queue, true);
+                let queue = self.classes[section].remove_queue(queue, name);
                 for lane in queue.lanes() {
                     self.lanes.remove(*lane);
                 }
@@ -461,16 +490,16 @@ impl<P> Core<P> {
 
     fn shed(&mut self, now: Time, victim: JobId, scarce: Scarce) {
         let ticket = self.jobs.ticket(victim);
-        let class = self.jobs[victim].class;
+        let section = self.jobs[victim].section();
         let group = self.jobs[victim].group;
         let (retry_after, booking) = match (scarce, self.targets.group(group).sole_target()) {
             // Places at a target are not booked.
             (Scarce::Target, Some(target)) => (self.next_grant_at(now, target), None),
             // The place that it gives up is taken at once.
-            _ => self.book(now, class, 1),
+            _ => self.book(now, section, 1),
         };
         let job = self.end_unleased(now, victim);
-        self.classes[class].stats.ended.shed += 1;
+        self.classes.stats_mut(section.class).ended.shed += 1;
         self.events.push_back(Event::Shed {
             ticket,
             job,
@@ -480,16 +509,16 @@ impl<P> Core<P> {
     }
 
     /// Books the next place that becomes free, apart from those that are `taken` at once.
-    fn book(&mut self, now: Time, class: Class, taken: u64) -> (Duration, Option<Booking>) {
-        let (free, places) = (self.places_free(class), self.config.bound.places());
+    fn book(&mut self, now: Time, section: Section, taken: u64) -> (Duration, Option<Booking>) {
+        let (free, places) = (self.places_free(section), self.config.bound.places());
         let free = free.saturating_sub(taken) as usize;
-        let least = self.least_wait(now, class, free as u64);
-        (self.forecast(class)).book_after(now, least, free, places)
+        let least = self.least_wait(now, section, free as u64);
+        (self.forecast(section)).book_after(now, least, free, places)
     }
 
     /// A wait that no place can become free before: grants are limited by the rate over everything.
-    fn least_wait(&mut self, now: Time, class: Class, free: u64) -> Duration {
-        let claims = self.forecast(class).expected_claims();
+    fn least_wait(&mut self, now: Time, section: Section, free: u64) -> Duration {
+        let claims = self.forecast(section).expected_claims();
         let missing = (claims + 1).saturating_sub(free);
         self.gate.granted_at(now, missing).since(now).min(LONGEST)
     }
@@ -502,20 +531,21 @@ impl<P> Core<P> {
         group: Option<GroupId>,
         shedding: Shedding,
     ) -> Refused<P> {
-        if let Some(class) = self.classes.get_mut(job.class) {
-            class.stats.refused[reason as usize] += 1;
+        if job.class.index() < self.classes.len() {
+            self.classes.stats_mut(job.class).refused[reason as usize] += 1;
         }
-        let (retry_after, booking) = match reason {
-            Reason::Full => {
+        let section = group.map(|group| self.section(job.class, group));
+        let (retry_after, booking) = match (reason, section) {
+            (Reason::Full, Some(section)) => {
                 if let Some(booking) = job.booking {
-                    self.forecast(job.class).release(booking);
+                    self.forecast(section).release(booking);
                 }
                 match shedding {
                     Shedding::Allowed => {
-                        let (after, booking) = self.book(now, job.class, 0);
+                        let (after, booking) = self.book(now, section, 0);
                         (Some(after), booking)
                     }
-                    Shedding::Never => (Some(self.next_place(now, job.class)), None),
+                    Shedding::Never => (Some(self.next_place(now, section)), None),
                 }
             }
             _ => (self.retry_after(now, &job, reason, group), None),
@@ -538,10 +568,10 @@ impl<P> Core<P> {
         served.max(rate).max(over_all).min(LONGEST)
     }
 
-    fn next_place(&mut self, now: Time, class: Class) -> Duration {
-        let (free, places) = (self.places_free(class), self.config.bound.places());
-        let least = self.least_wait(now, class, free);
-        let next = self.forecast(class).next_free(now, free as usize, places);
+    fn next_place(&mut self, now: Time, section: Section) -> Duration {
+        let (free, places) = (self.places_free(section), self.config.bound.places());
+        let least = self.least_wait(now, section, free);
+        let next = self.forecast(section).next_free(now, free as usize, places);
         next.max(least)
     }
 
@@ -566,15 +596,17 @@ impl<P> Core<P> {
             Reason::DeadlineUnreachable => {
                 let flow = self.flows.find(job.flow);
                 let weight = self.config.flow(job.flow).weight;
+                let section = self.section(job.class, group);
                 let arrival = Arrival {
+                    section,
                     group,
                     flow,
                     weight,
                     due: None,
                 };
-                let wait = self.expected_wait(job.class, arrival);
+                let wait = self.expected_wait(arrival);
                 let budget = job.expire_at.map_or(Duration::ZERO, |at| at.since(now));
-                let interval = self.forecast(job.class).interval().unwrap_or_default();
+                let interval = self.forecast(section).interval().unwrap_or_default();
                 Some(wait.saturating_sub(budget).max(interval).min(LONGEST))
             }
             _ => None,

@@ -51,12 +51,28 @@ impl<P> Core<P> {
             return Err(ConfigError::FewerTargets { had, wanted });
         }
         let now = self.tick(now);
+        let domain = |target: &TargetConfig| target.domain;
+        let known = self.config.targets.iter().map(domain);
+        let moves = !known.eq(config.targets.iter().map(domain).take(had));
+        // Their sections are other ones afterwards.
+        let moved = if moves {
+            self.jobs.waiting()
+        } else {
+            Vec::new()
+        };
+        for job in &moved {
+            self.leave_lane(now, *job);
+        }
         self.config = config;
         self.gate.reconfigure(self.config.limits, now);
         self.forecast.set_most(self.config.bookings);
         self.apply_classes();
         self.apply_flows(now);
-        self.apply_targets(now);
+        self.apply_target_limits(now);
+        for job in moved {
+            self.enter_lane(now, job);
+        }
+        self.apply_target_states(now);
         self.reopen_everything();
         self.refit(now);
         Ok(())
@@ -69,14 +85,9 @@ impl<P> Core<P> {
     }
 
     pub(super) fn apply_classes(&mut self) {
-        let Config {
-            policy,
-            ref classes,
-            bookings,
-            ..
-        } = self.config;
-        self.classes.reconfigure(policy, classes, bookings);
-        self.blocked.set_classes(self.classes.len());
+        self.classes.reconfigure(&self.config);
+        let (domains, classes) = (self.classes.domains(), self.classes.len());
+        self.blocked.set_sections(domains, classes);
     }
 
     fn apply_flows(&mut self, now: Time) {
@@ -91,18 +102,22 @@ impl<P> Core<P> {
         }
     }
 
-    fn apply_targets(&mut self, now: Time) {
+    fn apply_target_limits(&mut self, now: Time) {
         for index in 0..self.config.targets.len() {
             let config = self.config.targets[index];
-            let target = TargetId(index as u32);
             if index >= self.targets.len() {
                 self.targets.add(config, now);
-                continue;
+            } else {
+                self.targets[TargetId(index as u32)].reconfigure(config, now);
             }
-            self.targets[target].reconfigure(config, now);
-            let reason = Disabled::Configured;
-            let configured = TargetState::Disabled { reason };
-            if !config.enabled {
+        }
+    }
+
+    fn apply_target_states(&mut self, now: Time) {
+        let reason = Disabled::Configured;
+        let configured = TargetState::Disabled { reason };
+        for target in self.targets.ids() {
+            if !self.config.targets[target.index()].enabled {
                 self.change_target(now, target, configured);
             } else if self.targets[target].state() == configured {
                 self.change_target(now, target, TargetState::Active);

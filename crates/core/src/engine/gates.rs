@@ -21,7 +21,7 @@ impl<P> Core<P> {
     pub(super) fn rank(&self, lane: LaneId) -> Rank {
         let Lane { key, jobs, .. } = &self.lanes[lane];
         let head = jobs.head.expect("only lanes with jobs have a rank");
-        self.classes[key.class].rank(self.config.policy, key.queue, self.jobs[head].seq)
+        self.classes[key.section].rank(self.config.policy, key.queue, self.jobs[head].seq)
     }
 
     /// Opens a lane whose head arrived as number `seq`, or closes it; and puts its queue where it
@@ -38,13 +38,13 @@ impl<P> Core<P> {
         let rank = self.rank(lane);
         self.set_open(lane, &key, None);
         self.lanes[lane].state = LaneState::Blocked;
-        self.blocked.insert(lane, key.group, key.class, rank);
+        self.blocked.insert(lane, key.group, key.section, rank);
     }
 
     /// Puts a blocked lane back into its queue, to be tried in its turn.
     pub(super) fn unblock_lane(&mut self, lane: LaneId) {
         let key = self.lanes[lane].key;
-        self.blocked.remove(lane, key.group, key.class);
+        self.blocked.remove(lane, key.group, key.section);
         self.lanes[lane].state = LaneState::Empty;
         self.update_lane(lane, &key);
     }
@@ -176,9 +176,9 @@ impl<P> Core<P> {
     }
 
     fn update_flow(&mut self, flow: FlowId) {
-        let blocked = self.flows[flow].blocked;
-        for (class, queue) in self.flows[flow].queues() {
-            self.classes.requeue(class, queue, blocked);
+        let flow = &self.flows[flow];
+        for (section, queue) in flow.queues() {
+            self.classes.requeue(*section, *queue, flow.blocked);
         }
     }
 

@@ -2,8 +2,9 @@
 
 use super::Core;
 use crate::classes::ClassState;
-use crate::id::{Class, Flow, TargetId};
+use crate::id::{Class, Flow, QueueId, Section, TargetId};
 use crate::stats::ClassStats;
+use crate::table::Id;
 use crate::targets::TargetState;
 
 /// A picture of a core.
@@ -80,10 +81,10 @@ impl<P> Core<P> {
     /// A picture of the whole.
     #[must_use]
     pub fn inspect(&self) -> View {
-        let class = |class: &ClassState| ClassView {
-            weight: class.config.weight,
-            waiting: class.waiting(),
-            stats: class.stats.clone(),
+        let class = |(class, stats): (Class, &ClassStats)| ClassView {
+            weight: self.config.classes[class.index()].weight,
+            waiting: self.waiting_in(class),
+            stats: stats.clone(),
         };
         View {
             waiting: self.waiting(),
@@ -93,7 +94,7 @@ impl<P> Core<P> {
             draining: self.draining,
             capacity: self.capacity(),
             levels: self.gate.levels(),
-            classes: self.classes.iter().map(class).collect(),
+            classes: self.classes.all_stats().map(class).collect(),
             targets: (self.targets.ids())
                 .filter_map(|target| self.inspect_target(target))
                 .collect(),
@@ -143,17 +144,23 @@ impl<P> Core<P> {
     /// Jobs waiting in a class.
     #[must_use]
     pub fn waiting_in(&self, class: Class) -> u64 {
-        self.classes.get(class).map_or(0, ClassState::waiting)
+        self.classes
+            .everywhere(class)
+            .map(ClassState::waiting)
+            .sum()
     }
 
     /// Jobs of a flow waiting in a class.
     #[must_use]
     pub fn waiting_for(&self, class: Class, flow: Flow) -> u64 {
-        let queue = self
-            .flows
-            .find(flow)
-            .and_then(|flow| self.flows[flow].queue(class));
-        queue.map_or(0, |queue| self.classes[class].waiting_in(queue))
+        let Some(flow) = self.flows.find(flow) else {
+            return 0;
+        };
+        let queues = self.flows[flow].queues().iter();
+        let of_class = queues.filter(|(section, _)| section.class == class);
+        let waiting =
+            |(section, queue): &(Section, QueueId)| self.classes[*section].waiting_in(*queue);
+        of_class.map(waiting).sum()
     }
 
     /// Jobs waiting.
@@ -181,13 +188,13 @@ impl<P> Core<P> {
         if self.shares_bound() {
             places
         } else {
-            places.saturating_mul(self.classes.len() as u64)
+            places.saturating_mul(self.classes.iter().count() as u64)
         }
     }
 
     /// The counters of a class since the start.
     #[must_use]
     pub fn stats(&self, class: Class) -> Option<&ClassStats> {
-        self.classes.get(class).map(|class| &class.stats)
+        self.classes.stats(class)
     }
 }

@@ -193,7 +193,7 @@ impl<P> Core<P> {
             }
             Some(_) => {
                 let job = self.end_unleased(now, ticket.job);
-                self.classes[job.class].stats.ended.cancelled += 1;
+                self.classes.stats_mut(job.class).ended.cancelled += 1;
                 Cancelled::Removed(job)
             }
         }

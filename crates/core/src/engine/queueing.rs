@@ -26,17 +26,19 @@ impl<P> Core<P> {
     /// Counts a job as waiting in its lane, which is made if need be.
     fn join_lane(&mut self, now: Time, job: JobId) -> (LaneId, LaneKey) {
         let entry = &mut self.jobs[job];
-        let (class, flow, group) = (entry.class, entry.flow, entry.group);
-        let state = &mut self.classes[class];
+        let (flow, group) = (entry.flow, entry.group);
+        entry.domain = self.targets.domain(group);
+        let section = entry.section();
+        let state = &mut self.classes[section];
         let owner = &mut self.flows[flow];
-        let queue = owner.queue(class).unwrap_or_else(|| {
+        let queue = owner.queue(section).unwrap_or_else(|| {
             let queue = state.add_queue(flow, owner.name(), owner.weight());
-            owner.set_queue(class, queue);
+            owner.add_queue(section, queue);
             queue
         });
         let sole_target = self.targets.group(group).sole_target();
         let key = LaneKey {
-            class,
+            section,
             flow,
             queue,
             group,
@@ -48,7 +50,7 @@ impl<P> Core<P> {
             lane
         });
         self.occupancy.take(flow, &mut owner.holder);
-        state.take_place(queue);
+        self.classes.take_place(section, queue);
         if let Some(target) = sole_target {
             self.targets[target].waiting += 1;
         }
@@ -77,13 +79,13 @@ impl<P> Core<P> {
         let was_head = self.lanes.take(lane, job);
         let places = self.config.bound.places() as u64;
         let shared = self.shares_bound();
-        let class = &mut self.classes[key.class];
         (self.occupancy).give_up(&mut self.flows[key.flow].holder, places);
         // The order of one class's holders serves displacement only. With a bound over all classes,
         // the class's own fill does not tell how soon that is needed, so the order stays once it
         // was built.
         let in_class = if shared { 0 } else { places };
-        class.give_place_up(key.queue, in_class);
+        (self.classes).give_place_up(key.section, key.queue, in_class);
+        let class = &mut self.classes[key.section];
         let (waiting, forecast) = match shared {
             true => (self.occupancy.taken(), &mut self.forecast),
             false => (class.waiting(), &mut class.forecast),
@@ -106,7 +108,7 @@ impl<P> Core<P> {
             self.head_changed(lane, &key);
         }
         if self.lanes[lane].jobs.len == 0 && self.targets.group(key.group).is_transient() {
-            self.classes[key.class].drop_lane(key.queue, lane);
+            self.classes[key.section].drop_lane(key.queue, lane);
             self.lanes.remove(lane);
         }
     }
@@ -128,13 +130,13 @@ impl<P> Core<P> {
             }
             (LaneState::Blocked, Some(_)) => {
                 let rank = self.rank(id);
-                self.blocked.rerank(id, key.group, key.class, rank);
+                self.blocked.rerank(id, key.group, key.section, rank);
                 // A grant moved the tag of the queue, whatever became of the lane.
                 self.set_open(id, key, None);
             }
             (LaneState::Blocked, None) => {
                 lane.state = LaneState::Empty;
-                self.blocked.remove(id, key.group, key.class);
+                self.blocked.remove(id, key.group, key.section);
                 self.set_open(id, key, None);
             }
             (LaneState::Reserving(target), _) => self.unreserve(target),
@@ -148,7 +150,7 @@ impl<P> Core<P> {
             return;
         }
         let Lane { key, jobs, .. } = &self.lanes[lane];
-        let Some(aging) = &mut self.classes[key.class].aging else {
+        let Some(aging) = &mut self.classes[key.section].aging else {
             return;
         };
         let usable = self.targets.group(key.group).usable_since;
@@ -201,7 +203,7 @@ impl<P> Core<P> {
     ) {
         let ticket = self.jobs.ticket(job);
         let job = self.end_unleased(now, job);
-        *count(&mut self.classes[job.class].stats.ended) += 1;
+        *count(&mut self.classes.stats_mut(job.class).ended) += 1;
         self.events.push_back(event(ticket, job));
     }
 

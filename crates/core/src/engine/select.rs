@@ -1,4 +1,5 @@
-//! The next job: class by policy, flow by start tag, lane by the age of its head, target by load.
+//! The next job: domain and class by policy, flow by start tag, lane by the age of its head, target
+//! by load.
 //!
 //! A selection walks down in policy order. A lane that cannot go is taken out of the order until
 //! its gate may have opened, so that no later selection looks at it again; the first that can go is
@@ -9,7 +10,7 @@ use crate::aging::Blocker;
 use crate::classes::ClassState;
 use crate::config::Policy;
 use crate::gate::Pass;
-use crate::id::{Class, LaneId, TargetId};
+use crate::id::{LaneId, Section, TargetId};
 use crate::job::Lease;
 use crate::jobs::State;
 use crate::lanes::Lane;
@@ -52,8 +53,8 @@ impl<P> Core<P> {
             return None;
         }
         loop {
-            let class = self.first_class()?;
-            let Some(lane) = self.first_lane(now, class) else {
+            let section = self.first_section()?;
+            let Some(lane) = self.first_lane(now, section) else {
                 continue;
             };
             match self.try_lane(now, lane) {
@@ -77,23 +78,23 @@ impl<P> Core<P> {
         }
     }
 
-    /// The class that the policy serves next, among those that may have a lane to serve.
-    fn first_class(&self) -> Option<Class> {
+    /// The section that the policy serves next, among those that may have a lane to serve.
+    fn first_section(&self) -> Option<Section> {
         if self.blocked.is_empty() {
             return self.classes.first(ClassState::oldest_ready);
         }
         self.classes.first(|class| {
             let ready = class.oldest_ready();
-            let blocked = self.blocked.first(class.id).map(|(rank, _)| rank.tie);
+            let blocked = self.blocked.first(class.section).map(|(rank, _)| rank.tie);
             ready.into_iter().chain(blocked).min()
         })
     }
 
-    /// The lane that a class serves next. `None` if something was in the way and has been moved:
+    /// The lane that a section serves next. `None` if something was in the way and has been moved:
     /// the caller asks again.
-    fn first_lane(&mut self, now: Time, class: Class) -> Option<LaneId> {
-        let ready = self.classes[class].first_lane();
-        let Some((stored, group)) = self.blocked.first(class) else {
+    fn first_lane(&mut self, now: Time, section: Section) -> Option<LaneId> {
+        let ready = self.classes[section].first_lane();
+        let Some((stored, group)) = self.blocked.first(section) else {
             return ready.map(|(_, lane)| lane);
         };
         if let Some((_, lane)) = ready.filter(|(rank, _)| *rank <= stored) {
@@ -104,10 +105,10 @@ impl<P> Core<P> {
             return None;
         }
         // The stored rank may be outdated, but only too early: the lane moves back if it is.
-        let (_, lane) = self.blocked.first_lane(group, class)?;
+        let (_, lane) = self.blocked.first_lane(group, section.class)?;
         let rank = self.rank(lane);
         if rank > stored {
-            self.blocked.rerank(lane, group, class, rank);
+            self.blocked.rerank(lane, group, section, rank);
         } else {
             self.unblock_lane(lane);
         }
@@ -170,11 +171,11 @@ impl<P> Core<P> {
     /// Whether one lane's head comes before another's in policy order.
     fn precedes(&self, one: LaneId, other: LaneId) -> bool {
         let order = |lane: LaneId| {
-            let (class, rank) = (self.lanes[lane].key.class, self.rank(lane));
+            let (section, rank) = (self.lanes[lane].key.section, self.rank(lane));
             match self.config.policy {
                 Policy::Fifo => (rank, rank),
                 Policy::Strict | Policy::Wfq | Policy::Hybrid => {
-                    (self.classes.rank_of(&self.classes[class], rank.tie), rank)
+                    (self.classes.rank_of(section, rank.tie), rank)
                 }
             }
         };
@@ -187,8 +188,9 @@ impl<P> Core<P> {
         if !self.has_aging() || self.since_aged + 1 < AGED_TURN {
             return None;
         }
-        let classes = 0..self.classes.len() as u8;
-        let oldest = classes.filter_map(|class| self.oldest_aged(now, Class(class)));
+        let sections: Vec<Section> = self.classes.iter().map(|class| class.section).collect();
+        let oldest = sections.into_iter();
+        let oldest = oldest.filter_map(|section| self.oldest_aged(now, section));
         let (_, lane, target) = oldest.min_by_key(|(age, ..)| *age)?;
         Some(Selected {
             lane,
@@ -197,16 +199,16 @@ impl<P> Core<P> {
         })
     }
 
-    /// The oldest head of a class that waited too long and whose gates are open. Blocked lanes are
-    /// set aside.
+    /// The oldest head of a section that waited too long and whose gates are open. Blocked lanes
+    /// are set aside.
     fn oldest_aged(
         &mut self,
         now: Time,
-        class: Class,
+        section: Section,
     ) -> Option<(crate::aging::Age, LaneId, TargetId)> {
-        let limit = self.classes[class].config.aging?;
+        let limit = self.classes[section].config.aging?;
         loop {
-            let (age, lane) = self.classes[class].aging.as_ref()?.oldest()?;
+            let (age, lane) = self.classes[section].aging.as_ref()?.oldest()?;
             if now.since(age.0) <= limit {
                 return None;
             }
@@ -226,7 +228,10 @@ impl<P> Core<P> {
                     Blocker::Group(key.group)
                 }
             };
-            self.classes[class].aging.as_mut()?.set_aside(lane, blocker);
+            self.classes[section]
+                .aging
+                .as_mut()?
+                .set_aside(lane, blocker);
         }
     }
 
@@ -242,7 +247,7 @@ impl<P> Core<P> {
         let probing = self.targets[target].grant(now, cost);
         self.gate.enter(now, cost);
         self.flows[key.flow].gate.enter(now, cost);
-        self.classes.charge(key.class, key.queue, cost, !aged);
+        self.classes.charge(key.section, key.queue, cost, !aged);
         self.take_from_lane(now, lane, job, true);
         self.running += 1;
         self.since_aged = if aged {
@@ -258,7 +263,7 @@ impl<P> Core<P> {
         let lease = Lease {
             ticket: entry.ticket(job),
             target,
-            class: key.class,
+            class: key.section.class,
             flow: self.flows[key.flow].name(),
             cost,
             attempt: entry.attempts_used,
@@ -266,7 +271,7 @@ impl<P> Core<P> {
             aged,
             payload: entry.take_payload(),
         };
-        let stats = &mut self.classes[key.class].stats;
+        let stats = self.classes.stats_mut(key.section.class);
         stats.granted += 1;
         stats.charged = stats.charged.saturating_add(cost.0);
         stats.aged += u64::from(aged);

@@ -3,7 +3,7 @@
 use super::Core;
 use crate::config::OnSuspend;
 use crate::gate::Charge;
-use crate::id::{Class, Cost, FlowId, JobId, TargetId, Ticket};
+use crate::id::{Cost, FlowId, JobId, Section, TargetId, Ticket};
 use crate::job::{Fault, Lease, Outcome, Settled, Verdict};
 use crate::jobs::State;
 use crate::lanes::LaneState;
@@ -15,7 +15,7 @@ use crate::time::Time;
 pub(super) struct Leased {
     job: JobId,
     pub(super) target: TargetId,
-    class: Class,
+    section: Section,
     flow: FlowId,
     cost: Cost,
     /// Its outcome decides about a target on probation.
@@ -74,7 +74,7 @@ impl<P> Core<P> {
         Some(Leased {
             job: ticket.job,
             target,
-            class: entry.class,
+            section: entry.section(),
             flow: entry.flow,
             cost: entry.cost,
             probing: entry.probing,
@@ -83,7 +83,7 @@ impl<P> Core<P> {
 
     /// Leaves the gates, and corrects what was charged.
     fn leave_gates(&mut self, now: Time, leased: &Leased, charge: Charge) {
-        let Leased { class, cost, .. } = *leased;
+        let Leased { section, cost, .. } = *leased;
         let flow = &mut self.flows[leased.flow];
         self.running -= 1;
         self.gate.leave(now, cost, charge);
@@ -94,23 +94,23 @@ impl<P> Core<P> {
             Charge::Actual(actual) => Some(actual),
             Charge::Returned => None,
         };
-        let queue = flow.queue(class).expect("a running job has a queue");
+        let queue = flow.queue(section).expect("a running job has a queue");
         let blocked = flow.blocked;
-        self.classes.settle(class, queue, cost, actual);
+        self.classes.settle(section, queue, cost, actual);
         if actual == Some(cost) {
             return;
         }
         // The tag moved. Blocked lanes may be ranked too early, never too late.
         if actual.is_none_or(|actual| actual < cost) {
-            for index in 0..self.classes[class].queue(queue).lanes().len() {
-                let lane = self.classes[class].queue(queue).lanes()[index];
+            for index in 0..self.classes[section].queue(queue).lanes().len() {
+                let lane = self.classes[section].queue(queue).lanes()[index];
                 if self.lanes[lane].state == LaneState::Blocked {
                     let (group, rank) = (self.lanes[lane].key.group, self.rank(lane));
-                    self.blocked.rerank(lane, group, class, rank);
+                    self.blocked.rerank(lane, group, section, rank);
                 }
             }
         }
-        self.classes.requeue(class, queue, blocked);
+        self.classes.requeue(section, queue, blocked);
     }
 
     fn settle(&mut self, now: Time, leased: &Leased, outcome: Outcome, payload: P) -> Settled<P> {
@@ -163,7 +163,7 @@ impl<P> Core<P> {
             self.end_leased(job, |ended| &mut ended.merged);
             return Settled::Merged(payload);
         }
-        self.classes[class].stats.retried += 1;
+        self.classes.stats_mut(class).retried += 1;
         let entry = &mut self.jobs[job];
         entry.put_back(payload);
         entry.sent_elsewhere = false;
@@ -209,6 +209,6 @@ impl<P> Core<P> {
         let (class, group) = (self.jobs[job].class, self.jobs[job].group);
         self.jobs.forget(job);
         self.release_group(group);
-        *count(&mut self.classes[class].stats.ended) += 1;
+        *count(&mut self.classes.stats_mut(class).ended) += 1;
     }
 }

@@ -88,6 +88,7 @@ impl<P> Core<P> {
             return self.expire(now, job);
         }
         let (class, group) = (self.jobs[job].class, self.jobs[job].group);
+        let section = self.section(class, group);
         match (self.targets.usable_at(group), self.config.on_suspend) {
             (Some(Time::MAX), _) => return self.fail_unleased(now, job, Unservable::NoTarget),
             (Some(_), OnSuspend::End) => {
@@ -96,7 +97,7 @@ impl<P> Core<P> {
             (Some(until), OnSuspend::Delay) => return self.postpone(job, until, true),
             (Some(_), OnSuspend::Keep) | (None, _) => {}
         }
-        if self.places_free(class) == 0 || !self.has_room_at_target(group) {
+        if self.places_free(section) == 0 || !self.has_room_at_target(group) {
             let by = self.config.postpone_by.max(SHORTEST_POSTPONEMENT);
             return self.postpone(job, now + by, false);
         }
@@ -108,7 +109,7 @@ impl<P> Core<P> {
     fn postpone(&mut self, job: JobId, until: Time, suspended: bool) {
         self.set_due(job, until, suspended);
         let class = self.jobs[job].class;
-        self.classes[class].stats.postponed += 1;
+        self.classes.stats_mut(class).postponed += 1;
         let ticket = self.jobs.ticket(job);
         self.events.push_back(Event::Postponed { ticket, until });
     }

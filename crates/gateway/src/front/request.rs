@@ -246,7 +246,7 @@ impl ScheduledRequest {
         let tenant: &str = &self.principal.tenant;
         let job = Job::new(())
             .class(self.class)
-            .flow(self.active.flow(&self.shared.seed, tenant, &self.group))
+            .flow(self.shared.seed.flow(&tenant))
             .cost(self.cost())
             .targets(targets)
             .booking(booking)

@@ -1,6 +1,6 @@
 //! Checks of admission: admitted, refused and shed jobs.
 
-use super::model::{JobRecord, JobState, Model};
+use super::model::{JobRecord, JobState, Model, Section};
 use super::{JobNumber, Violation};
 use headworks_core::{
     Bound, Class, Flow, Job, LONGEST, OnSuspend, Policy, Reason, Refused, Ticket, Time,
@@ -28,7 +28,8 @@ impl Model {
         self.require(job.expire_at.is_none_or(|at| at > self.now), || {
             "admitted after its expiry".into()
         })?;
-        let full = self.held(job.class).count() >= self.config.bound.places();
+        let section = self.section(job.class, &self.fitting(job.targets, job.cost));
+        let full = self.held(section).count() >= self.config.bound.places();
         let delayed = self
             .jobs
             .values()
@@ -115,6 +116,7 @@ impl Model {
     /// Whether the reason of a refusal holds, for a submission that may shed others or not.
     fn justifies(&mut self, job: &Job<JobNumber>, reason: Reason, sheds: bool) -> bool {
         let allowed = self.fitting(job.targets, job.cost);
+        let section = self.section(job.class, &allowed);
         let usable = self.usable_at(&allowed);
         let flow_fits = self.flow_meter(job.flow).fits(job.cost);
         match reason {
@@ -153,9 +155,9 @@ impl Model {
                     && self.jobs_ahead(job) > 0
             }
             Reason::Full if !sheds => {
-                self.booked > 0 || self.held(job.class).count() >= self.config.bound.places()
+                self.booked > 0 || self.held(section).count() >= self.config.bound.places()
             }
-            Reason::Full => self.is_full_for(job.class, job.flow),
+            Reason::Full => self.is_full_for(section, job.flow),
             _ => false,
         }
     }
@@ -168,7 +170,8 @@ impl Model {
             Policy::Hybrid => job.class == Class(0) && class > job.class,
             Policy::Fifo | Policy::Wfq => false,
         };
-        let ahead = self.held(job.class);
+        let section = self.section(job.class, &self.fitting(job.targets, job.cost));
+        let ahead = self.held(section);
         ahead
             .filter(|(_, record)| !strictly_after(record.class))
             .count()
@@ -179,10 +182,11 @@ impl Model {
     fn min_retry(&self, job: &Job<JobNumber>, reason: Reason) -> Duration {
         let everything = self.gate.least_wait(self.now);
         let allowed = self.fitting(job.targets, job.cost);
+        let section = self.section(job.class, &allowed);
         let suspended = self.usable_at(&allowed).filter(|at| *at < Time::MAX);
         let suspended = suspended.map_or(Duration::ZERO, |at| at.since(self.now));
         match (reason, &allowed[..]) {
-            (Reason::Full, _) if self.held(job.class).count() >= self.config.bound.places() => {
+            (Reason::Full, _) if self.held(section).count() >= self.config.bound.places() => {
                 everything
             }
             (Reason::TargetFull, [target]) => {
@@ -196,25 +200,26 @@ impl Model {
 
     /// Whether the queue is full for this flow: the free places are booked, or it may take none
     /// from another flow.
-    fn is_full_for(&self, class: Class, flow: Flow) -> bool {
+    fn is_full_for(&self, section: Section, flow: Flow) -> bool {
         let places = self.config.bound.places();
-        let taken = self.held(class).count();
+        let taken = self.held(section).count();
         if taken < places {
             return self.booked > 0;
         }
         taken > places
-            || !self.is_under_share(class, flow)
-            || self.flow_over_share(class, flow).is_none()
+            || !self.is_under_share(section, flow)
+            || self.flow_over_share(section, flow).is_none()
     }
 
     /// Whether an arrival is entitled to the place of a job that waits for the same target: its
     /// flow holds less than its share there, and another lane holds more for its weight.
     fn is_under_share_at_target(&self, job: &Job<JobNumber>, allowed: &[u32]) -> bool {
-        if self.held(job.class).count() > self.config.bound.places() {
+        let section = self.section(job.class, allowed);
+        if self.held(section).count() > self.config.bound.places() {
             return false;
         }
         let mut lanes: BTreeMap<(Class, Flow), u64> = BTreeMap::new();
-        for (_, record) in self.held(job.class) {
+        for (_, record) in self.held(section) {
             if record.allowed == allowed {
                 *lanes.entry((record.class, record.flow)).or_default() += 1;
             }
@@ -231,28 +236,28 @@ impl Model {
                 .any(|((_, flow), held)| (held << 20) / self.flow_weight(*flow) > after)
     }
 
-    fn holds(&self, class: Class, flow: Flow) -> u64 {
-        self.held(class)
+    fn holds(&self, section: Section, flow: Flow) -> u64 {
+        self.held(section)
             .filter(|(_, record)| record.flow == flow)
             .count() as u64
     }
 
-    fn is_under_share(&self, class: Class, flow: Flow) -> bool {
-        let mut flows: Vec<Flow> = self.held(class).map(|(_, record)| record.flow).collect();
+    fn is_under_share(&self, section: Section, flow: Flow) -> bool {
+        let mut flows: Vec<Flow> = self.held(section).map(|(_, record)| record.flow).collect();
         flows.push(flow);
         flows.sort_unstable();
         flows.dedup();
         let weights: u64 = flows.iter().map(|flow| self.flow_weight(*flow)).sum();
-        self.holds(class, flow) * weights
+        self.holds(section, flow) * weights
             < self.config.bound.places() as u64 * self.flow_weight(flow)
     }
 
     /// A flow that holds more for its weight than this one would with one more job.
-    fn flow_over_share(&self, class: Class, flow: Flow) -> Option<Flow> {
-        let mine = ((self.holds(class, flow) + 1) << 20) / self.flow_weight(flow);
-        self.held(class)
+    fn flow_over_share(&self, section: Section, flow: Flow) -> Option<Flow> {
+        let mine = ((self.holds(section, flow) + 1) << 20) / self.flow_weight(flow);
+        self.held(section)
             .map(|(_, record)| record.flow)
-            .find(|other| (self.holds(class, *other) << 20) / self.flow_weight(*other) > mine)
+            .find(|other| (self.holds(section, *other) << 20) / self.flow_weight(*other) > mine)
     }
 
     /// Checks a shed job. Only a flow that holds more than an entitled arrival loses a place, or a
@@ -272,6 +277,7 @@ impl Model {
                 .displaces
                 .is_some_and(|from| job.class >= from);
         let allowed = self.fitting(arrival.targets, arrival.cost);
+        let section = self.section(class, &allowed);
         let alone = |record: &JobRecord| record.allowed == allowed;
         let waiting = self.waiting().filter(|(_, record)| alone(record)).count();
         if allowed.len() == 1 && waiting >= self.single_target_bound() {
@@ -281,7 +287,7 @@ impl Model {
             })?;
             let holds = |flow: Flow| {
                 let mine = self
-                    .held(class)
+                    .held(section)
                     .filter(|(_, record)| alone(record) && record.flow == flow);
                 mine.count() as u64
             };
@@ -292,17 +298,21 @@ impl Model {
                 format!("job {} was shed for a flow that holds as much", job.payload)
             });
         }
-        let full = self.held(class).count() >= self.config.bound.places();
+        let full = self.held(section).count() >= self.config.bound.places();
         self.require(full, || "shed though there was room".into())?;
         if displaces
-            && !(self.is_under_share(class, flow) && self.flow_over_share(class, flow).is_some())
+            && !(self.is_under_share(section, flow)
+                && self.flow_over_share(section, flow).is_some())
         {
             self.coverage.note("displaced");
             return Ok(());
         }
-        let most = |flow: Flow| (self.holds(class, flow) << 20) / self.flow_weight(flow);
-        let greatest = self.held(class).map(|(_, record)| most(record.flow)).max();
-        self.require(self.is_under_share(class, flow), || {
+        let most = |flow: Flow| (self.holds(section, flow) << 20) / self.flow_weight(flow);
+        let greatest = self
+            .held(section)
+            .map(|(_, record)| most(record.flow))
+            .max();
+        self.require(self.is_under_share(section, flow), || {
             format!(
                 "job {} was shed for a flow that holds its share",
                 job.payload
@@ -311,7 +321,7 @@ impl Model {
         self.require(greatest == Some(most(job.flow)), || {
             format!("job {} was shed, but another flow holds more", job.payload)
         })?;
-        let newer = self.held(class).any(|(_, record)| {
+        let newer = self.held(section).any(|(_, record)| {
             record.flow == job.flow && record.joined > self.jobs[&job.payload].joined
         });
         self.require(!newer, || {

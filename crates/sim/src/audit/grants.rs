@@ -128,7 +128,8 @@ impl Model {
     ) -> Result<(), Violation> {
         for (other, waiting) in self.waiting().filter(|(other, _)| **other != number) {
             let older = waiting.joined < record.joined;
-            let same_queue = waiting.class == record.class && waiting.flow == record.flow;
+            let same_section = self.section_of(waiting) == self.section_of(record);
+            let same_queue = same_section && waiting.flow == record.flow;
             if same_queue && older && waiting.allowed == record.allowed {
                 return self.require(false, || {
                     format!("job {number} overtook job {other} of its lane")

@@ -17,7 +17,7 @@ impl Model {
             .waiting()
             .filter(|(_, record)| record.joined == 2 * self.calls)
         {
-            let held = self.held(record.class).count();
+            let held = self.held(self.section_of(record)).count();
             self.require(held <= self.config.bound.places(), || {
                 format!("job {number} was due and took a place that was not there")
             })?;

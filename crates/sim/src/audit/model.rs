@@ -3,10 +3,13 @@
 use super::meter::Meter;
 use super::{Coverage, JobNumber, Violation};
 use headworks_core::{
-    Bound, Class, Config, Cost, Flow, Job, Key, OnSuspend, TargetId, TargetSet, TargetState,
-    Ticket, Time,
+    Bound, Class, Config, Cost, Domain, Flow, Job, Key, OnSuspend, TargetId, TargetSet,
+    TargetState, Ticket, Time,
 };
 use std::collections::BTreeMap;
+
+/// A class in one domain.
+pub(super) type Section = (Class, Domain);
 
 /// The state of a live job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,11 +191,21 @@ impl Model {
             .filter(|(_, record)| record.place == JobState::Waiting)
     }
 
-    /// The jobs that hold places of the bound that applies to a class.
-    pub(super) fn held(&self, class: Class) -> impl Iterator<Item = (&JobNumber, &JobRecord)> {
+    /// The section of a job that these targets may serve.
+    pub(super) fn section(&self, class: Class, allowed: &[u32]) -> Section {
+        let domain = |target: &u32| self.config.targets[*target as usize].domain;
+        (class, allowed.first().map(domain).unwrap_or_default())
+    }
+
+    pub(super) fn section_of(&self, record: &JobRecord) -> Section {
+        self.section(record.class, &record.allowed)
+    }
+
+    /// The jobs that hold places of the bound that applies to a section.
+    pub(super) fn held(&self, section: Section) -> impl Iterator<Item = (&JobNumber, &JobRecord)> {
         let shared = matches!(self.config.bound, Bound::Shared(_));
         self.waiting()
-            .filter(move |(_, record)| shared || record.class == class)
+            .filter(move |(_, record)| shared || self.section_of(record) == section)
     }
 
     pub(super) fn number(&self, ticket: Ticket) -> Option<JobNumber> {

@@ -10,9 +10,9 @@ mod sides;
 use crate::audit::{Audited, Coverage, JobNumber, Violation};
 use choices::Choices;
 use headworks_core::{
-    Bound, Class, ClassConfig, Config, Cost, Disabled, Fault, Flow, FlowConfig, Job, Key, Lease,
-    Limits, OnSuspend, Outcome, Policy, Rate, TargetConfig, TargetId, TargetSet, TargetState,
-    Ticket, Time, Verdict,
+    Bound, Class, ClassConfig, Config, Cost, Disabled, Domain, Fault, Flow, FlowConfig, Job, Key,
+    Lease, Limits, OnSuspend, Outcome, Policy, Rate, TargetConfig, TargetId, TargetSet,
+    TargetState, Ticket, Time, Verdict,
 };
 use sides::Sides;
 use std::time::Duration;
@@ -468,6 +468,7 @@ fn config(rng: &mut Choices, seed: u64) -> Config {
             limits: limits(rng),
         },
     );
+    let domains = 1 + rng.below(3);
     for _ in 0..1 + rng.below(4) {
         let limits = limits(rng);
         config.targets.push(TargetConfig {
@@ -476,6 +477,7 @@ fn config(rng: &mut Choices, seed: u64) -> Config {
             fault_threshold: 3,
             suspend_for: millis(800),
             enabled: rng.below(16) != 0,
+            domain: Domain(rng.below(domains) as u16),
         });
     }
     config

@@ -12,7 +12,7 @@ use crate::status::Comparison;
 use crate::store::{CommitMode, Lock, Store, Writer, log, meta, set_meta};
 use headworks_core::Backoff;
 use headworks_storage::display;
-use headworks_storage::{Backend, Folder, Requests, failpoint};
+use headworks_storage::{Backend, Folder, Probe, Requests, failpoint};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -65,6 +65,8 @@ pub struct Job {
     pub(crate) progress: Arc<Progress>,
     pub(crate) stop: CancellationToken,
     pub(crate) id: String,
+    /// What the destination was found to keep.
+    probe: Option<Probe>,
     /// The location of the state file in each of the trees, if it is inside one.
     pub(crate) state_file_in_tree: [Option<StateFileLocation>; 2],
     _control_task: AbortOnDropHandle<()>,
@@ -142,6 +144,7 @@ impl Job {
         let stored: Filters = serde_json::from_str(&stored).unwrap_or_default();
         let began = meta(&connection, "began")?.unwrap_or(0);
         let id = meta(&connection, "job")?.unwrap_or_default();
+        let probe = probe_destination(&connection, &*destination)?;
         let compare = Comparison::new(
             source.capabilities(),
             destination.capabilities(),
@@ -173,6 +176,7 @@ impl Job {
             progress,
             stop: CancellationToken::new(),
             id,
+            probe,
             state_file_in_tree,
             _control_task: AbortOnDropHandle::new(control_task),
             _lock: lock,
@@ -219,7 +223,31 @@ impl Job {
                 "the state file `{path}` is inside the {side}: it and its companion files are not part of the tree"
             ))
         });
-        inside.chain(self.timeless_notice()).collect()
+        let notices = inside.chain(self.timeless_notice());
+        notices.chain(self.loss_notice()).collect()
+    }
+
+    /// Names what the destination was found not to keep.
+    fn loss_notice(&self) -> Option<String> {
+        let probe = self.probe?;
+        // Only root can give files away, and knows it.
+        let privileged = self.source.capabilities().owners;
+        let lost = [
+            (probe.owners || !privileged, "owners"),
+            (probe.permissions, "permissions"),
+            (probe.extended, "extended attributes"),
+            (probe.symlinks, "symlinks"),
+            (probe.hard_links, "hard links"),
+        ];
+        let lost = lost.into_iter().filter(|(kept, _)| !kept);
+        let lost: Vec<&str> = lost.map(|(_, what)| what).collect();
+        let names = match (probe.folds_case, probe.folds_unicode) {
+            (true, _) => Some("names that differ in case only"),
+            (_, true) => Some("names that differ in Unicode normalisation only"),
+            _ => None,
+        };
+        let lost = lost.into_iter().chain(names).collect::<Vec<_>>().join(", ");
+        (!lost.is_empty()).then(|| format!("the destination does not keep: {lost}"))
     }
 
     /// Explains how files are compared, if the destination keeps no times.
@@ -349,6 +377,26 @@ impl Job {
     pub fn close(self) -> Result<()> {
         self.writer.close()
     }
+}
+
+/// Tries out what the destination can keep, once for each job: every command compares by it.
+fn probe_destination(
+    connection: &rusqlite::Connection,
+    destination: &dyn Backend,
+) -> Result<Option<Probe>> {
+    let known = stored_probe(connection)?;
+    let probe = destination.probe(known);
+    if let Some(probe) = probe.filter(|_| known.is_none()) {
+        let json = serde_json::to_string(&probe).unwrap_or_default();
+        set_meta(connection, "probe", json)?;
+    }
+    Ok(probe)
+}
+
+/// Returns what the destination was found to keep when the job was opened first.
+pub(crate) fn stored_probe(connection: &rusqlite::Connection) -> Result<Option<Probe>> {
+    let stored: Option<String> = meta(connection, "probe")?;
+    Ok(stored.and_then(|json| serde_json::from_str(&json).ok()))
 }
 
 /// Returns whether an earlier run left work to resume.

@@ -1,6 +1,6 @@
 //! States of folder listings, and statuses of compared entries.
 
-use crate::store::Pair;
+use crate::store::{Pair, Selection};
 use headworks_storage::{Capabilities, Entry, Kind};
 use std::fmt;
 use std::time::Duration;
@@ -183,12 +183,19 @@ impl Comparison {
         }
     }
 
+    /// Whether the destination takes different names for the same.
+    pub(crate) fn folds_names(&self) -> bool {
+        self.destination.folds_case || self.destination.folds_unicode
+    }
+
     /// Returns the status of a source entry, except for hard links
     /// ([`status`](crate::queries::status)).
     pub(crate) fn status(&self, pair: &Pair) -> Status {
         let entry = &pair.entry;
-        if pair.excluded {
-            return Status::Excluded;
+        match pair.selection {
+            Selection::Included => {}
+            Selection::Excluded => return Status::Excluded,
+            Selection::NameConflict => return Status::NameConflict,
         }
         if pair.child_src == Some(SrcState::Failed) {
             return Status::Unknown;

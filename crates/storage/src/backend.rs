@@ -1,7 +1,7 @@
 //! The [`Backend`] trait and its types.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::{BoxFuture, Capabilities, Entry, Folder, Space};
+use crate::{BoxFuture, Capabilities, Entry, Folder, Probe, Space};
 use bytes::Bytes;
 use std::any::Any;
 use std::sync::Arc;
@@ -315,6 +315,13 @@ pub trait Backend: Send + Sync + 'static {
     /// Returns the free space, if the backend knows it.
     fn space(&self) -> BoxFuture<'_, Result<Option<Space>>> {
         Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Tries out what the storage can keep where that cannot be known in advance, unless it is
+    /// `known` from before; [`capabilities`](Self::capabilities) are restricted to it from now on.
+    /// `None` if there is nothing to try, or nothing can be written. Blocks for some calls.
+    fn probe(&self, _known: Option<Probe>) -> Option<Probe> {
+        None
     }
 
     /// Checks that the root is writable.

@@ -1,6 +1,8 @@
 //! The capabilities that a backend declares in advance.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use unicode_normalization::UnicodeNormalization;
 
 /// Larger files are sent in parts, so that they can be resumed.
 const MAX_BATCH_COPY: u64 = 8 << 20;
@@ -49,6 +51,10 @@ pub struct Capabilities {
     pub posix_names: bool,
     /// Names are UTF-8.
     pub unicode_names: bool,
+    /// Names that differ in case only are the same.
+    pub folds_case: bool,
+    /// Names that differ in Unicode normalisation only are the same.
+    pub folds_unicode: bool,
     /// Further restrictions of names.
     pub name_rule: Option<NameRule>,
     /// Recommended initial and maximum number of concurrent calls.
@@ -78,9 +84,51 @@ impl Capabilities {
             longest_name: None,
             posix_names: true,
             unicode_names: false,
+            folds_case: false,
+            folds_unicode: false,
             name_rule: None,
             workers: (4, 16),
         }
+    }
+
+    /// Returns the capabilities without those that a storage was found not to have.
+    #[must_use]
+    pub fn restricted_to(self, probe: &Probe) -> Capabilities {
+        let step = Duration::from_nanos(probe.time_step);
+        Capabilities {
+            modified: self
+                .modified
+                .map(|at| at.max(step))
+                .filter(|_| !step.is_zero()),
+            posix: self.posix && probe.permissions,
+            owners: self.owners && probe.owners,
+            extended: self.extended && probe.extended,
+            symlinks: self.symlinks && probe.symlinks,
+            hard_links: self.hard_links && probe.hard_links,
+            folds_case: probe.folds_case,
+            folds_unicode: probe.folds_unicode,
+            ..self
+        }
+    }
+
+    /// Returns the form in which names that the storage cannot tell apart are equal; `None` if it
+    /// tells all names apart.
+    #[must_use]
+    pub fn fold(&self, name: &[u8]) -> Option<Vec<u8>> {
+        if !self.folds_case && !self.folds_unicode {
+            return None;
+        }
+        let Ok(text) = std::str::from_utf8(name) else {
+            return Some(name.to_ascii_lowercase());
+        };
+        let mut folded: String = match self.folds_unicode {
+            true => text.nfc().collect(),
+            false => text.to_owned(),
+        };
+        if self.folds_case {
+            folded = folded.to_lowercase();
+        }
+        Some(folded.into_bytes())
     }
 
     /// Returns why a name cannot be represented here, if so.
@@ -109,6 +157,27 @@ impl Capabilities {
             _ => None,
         }
     }
+}
+
+/// What a storage was found to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    /// The step in which modification times are kept, in nanoseconds; 0 if they cannot be set.
+    pub time_step: u64,
+    /// Files can be given to other owners.
+    pub owners: bool,
+    /// Permissions can be set.
+    pub permissions: bool,
+    /// Extended attributes are kept.
+    pub extended: bool,
+    /// Symlinks can be made.
+    pub symlinks: bool,
+    /// Hard links can be made.
+    pub hard_links: bool,
+    /// Names that differ in case only are the same.
+    pub folds_case: bool,
+    /// Names that differ in Unicode normalisation only are the same.
+    pub folds_unicode: bool,
 }
 
 /// The free space of a storage.

@@ -44,7 +44,7 @@ pub use backend::{
     Backend, Chunks, CopyItem, CopyOutcome, Cursor, Extended, Listing, Page, Precondition,
     Requests, Upload, UploadPlan,
 };
-pub use capabilities::{Capabilities, NameRule, Space};
+pub use capabilities::{Capabilities, NameRule, Probe, Space};
 pub use display::{display, from_display};
 pub use entry::{Entry, Inode, Kind, Posix};
 pub use error::{Error, ErrorKind, Fault, Result};

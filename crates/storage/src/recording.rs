@@ -6,7 +6,7 @@ use crate::backend::{
 };
 use crate::display;
 use crate::error::Result;
-use crate::{BoxFuture, Capabilities, Entry, Folder, Space};
+use crate::{BoxFuture, Capabilities, Entry, Folder, Probe, Space};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::fs::File;
@@ -72,6 +72,10 @@ impl Backend for Recording {
 
     fn as_any(&self) -> &dyn Any {
         self.inner.as_any()
+    }
+
+    fn probe(&self, known: Option<Probe>) -> Option<Probe> {
+        self.inner.probe(known)
     }
 
     fn list<'a>(

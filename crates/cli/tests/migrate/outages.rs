@@ -2,6 +2,7 @@
 //! and the job resumes afterwards.
 
 use super::support::{Mount, TestDir, mount, text, until};
+use headworks_storage::{Backend, Local};
 use std::process::{Command, Stdio};
 
 #[test]
@@ -80,6 +81,29 @@ fn recorded_files_survive_a_power_failure_of_the_destination() {
 #[test]
 fn recorded_files_survive_a_power_failure_of_a_filesystem_inside_the_destination() {
     survives_a_power_failure("dst", "dst/volume");
+}
+
+#[test]
+fn a_filesystem_inside_the_destination_that_has_failed_is_not_synced() {
+    let dir = TestDir::new();
+    let image = dir.path("image");
+    std::fs::File::create(&image)
+        .unwrap()
+        .set_len(64 << 20)
+        .unwrap();
+    let made = Command::new("mkfs.ext4").arg("-q").arg(&image).status();
+    assert!(
+        made.is_ok_and(|status| status.success()),
+        "mkfs.ext4 is installed"
+    );
+    let _mounted = Mount::image(&image, dir.path("dst/volume"));
+    std::fs::write(dir.path("dst/volume/file"), "not durable").unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let destination = Local::new(&dir.path("dst"));
+    runtime.block_on(destination.sync()).unwrap();
+    dir.python(CUT, &["dst/volume"]);
+    let synced = runtime.block_on(destination.sync());
+    assert!(synced.is_err(), "a sync that cannot have happened");
 }
 
 /// Copies a tree whose files all lie below `mount`, and discards there what was not synced.

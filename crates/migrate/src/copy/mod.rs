@@ -101,6 +101,8 @@ pub struct CopyOptions {
     pub delete_excluded: bool,
     /// Allows an empty source to delete entries at the destination.
     pub allow_empty_source: bool,
+    /// Copy even if more bytes are to be copied than the destination has free.
+    pub ignore_free_space: bool,
 }
 
 /// A run of the copy, shared by its phases.

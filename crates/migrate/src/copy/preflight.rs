@@ -4,6 +4,7 @@ use super::remove::{deletion_obstacle, each_deletion};
 use super::{CopyOptions, Delete};
 use crate::error::{Error, Result};
 use crate::job::Job;
+use crate::queries::first_link;
 use crate::side::Side;
 use crate::status::Status;
 use headworks_storage::{ErrorKind, Folder, Kind, Space};
@@ -53,6 +54,7 @@ pub(super) async fn estimate(job: &Job, options: &CopyOptions) -> Result<Preflig
         .destination
         .copy_batch(&*job.source, &Folder::root(), &[])
         .is_some();
+    let links = state.connection();
     state.scan(&job.compare, |pair, status| {
         tally.add(status);
         if status.needs_copy() {
@@ -69,10 +71,13 @@ pub(super) async fn estimate(job: &Job, options: &CopyOptions) -> Result<Preflig
                 _ if server_side => 1,
                 _ => job.destination.requests_to_write(pair.entry.size),
             };
-            if !matches!(
+            let without_bytes = matches!(
                 status,
                 Status::Different(crate::Difference::Metadata | crate::Difference::Link)
-            ) {
+            );
+            // A further name of a file becomes a link to it.
+            let is_link = job.compare.destination.hard_links && first_link(links, pair)?.is_some();
+            if !without_bytes && !is_link {
                 preflight.bytes += pair.entry.size;
             }
         }
@@ -83,7 +88,7 @@ pub(super) async fn estimate(job: &Job, options: &CopyOptions) -> Result<Preflig
     } = deletions(job, options).await?;
     preflight.deletes = deletes;
     preflight.obstacles.extend(obstacles);
-    check_space(job, &mut preflight).await?;
+    check_space(job, options, &mut preflight).await?;
     tally.add_losses(job, options, &mut preflight.losses);
     Ok(preflight)
 }
@@ -102,7 +107,7 @@ pub(super) async fn deletions(job: &Job, options: &CopyOptions) -> Result<Prefli
     Ok(preflight)
 }
 
-async fn check_space(job: &Job, preflight: &mut Preflight) -> Result<()> {
+async fn check_space(job: &Job, options: &CopyOptions, preflight: &mut Preflight) -> Result<()> {
     if !job.destination.capabilities().write {
         preflight
             .obstacles
@@ -112,7 +117,7 @@ async fn check_space(job: &Job, preflight: &mut Preflight) -> Result<()> {
     match job.destination.writable().await {
         Ok(()) => {}
         // The copy creates the root.
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => preflight.obstacles.push(error.to_string()),
     }
     let space = job.destination.space().await;
@@ -122,16 +127,19 @@ async fn check_space(job: &Job, preflight: &mut Preflight) -> Result<()> {
     };
     preflight.free_bytes = Some(bytes);
     preflight.free_entries = entries;
+    if options.ignore_free_space {
+        return Ok(());
+    }
     if bytes < preflight.bytes {
         let obstacle = format!(
-            "{} bytes are to be copied but only {bytes} are free",
+            "{} bytes are to be copied but only {bytes} are free at the destination (--ignore-free-space copies all the same, for sparse files or a destination that compresses)",
             preflight.bytes
         );
         preflight.obstacles.push(obstacle);
     }
     if entries.is_some_and(|free| free < preflight.entries) {
         preflight.obstacles.push(format!(
-            "{} entries are to be made, which is more than the destination has free inodes for",
+            "{} entries are to be made, which is more than the destination has free inodes for (--ignore-free-space copies all the same)",
             preflight.entries
         ));
     }
@@ -181,6 +189,12 @@ impl Tally {
         add(self.unknown, "entries in folders that could not be listed");
         if source.posix && !destination.owners {
             losses.push("owners: the destination or this user cannot set them".into());
+        }
+        if source.posix && !destination.posix {
+            losses.push("permissions: the destination does not keep them".into());
+        }
+        if source.hard_links && !destination.hard_links {
+            losses.push("hard links: each name becomes a file of its own".into());
         }
         if source.extended && !destination.extended {
             losses.push("extended attributes".into());

@@ -1,14 +1,16 @@
 //! Lists folders and hands the entries to the store.
 
 use super::folders::{self, FolderOutcome};
-use super::pages::{self, ListedPage};
+use super::pages::{self, FoldedNames, ListedPage};
 use super::side_state::PendingFolder;
 use crate::filter::Filter;
 use crate::names::{self, StateFileLocation};
 use crate::progress::Progress;
 use crate::side::Side;
 use crate::status::{Comparison, DstState};
-use crate::store::{CommitMode, EntryRow, FolderId, PackedFiles, Writer, is_plain, put_packed};
+use crate::store::{
+    CommitMode, EntryRow, FolderId, PackedFiles, Selection, Writer, is_plain, put_packed,
+};
 use headworks_core::rounds::LeaseId;
 use headworks_pool::{Handler, Health, Notice, Report, Run};
 use headworks_storage::{Backend, Entry, Error, ErrorKind, Fault, Kind, Page, on_this_thread};
@@ -245,7 +247,8 @@ impl Lister {
             |entry: &Entry| self.side == Side::Source && self.filter.excludes(&folder.path, entry);
         // Packed at once, while the entries are in the cache, unless their names may still be
         // needed.
-        let pack = first && last && self.durable.is_none();
+        let folds = self.compare.folds_names();
+        let pack = first && last && self.durable.is_none() && !folds;
         let mut files = PackedFiles::default();
         let found = entries.len();
         let rest = entries.extract_if(.., |entry| {
@@ -256,11 +259,19 @@ impl Lister {
             !plain
         });
         let rows = rest.map(|entry| EntryRow {
-            excluded: excludes(&entry),
+            selection: match excludes(&entry) {
+                true => Selection::Excluded,
+                false => Selection::Included,
+            },
             entry,
         });
+        let mut rows: Vec<EntryRow> = rows.collect();
+        if folds && self.side == Side::Source {
+            let mut taken = FoldedNames::new(&self.compare, std::iter::empty());
+            rows.iter_mut().for_each(|row| taken.mark(row));
+        }
         ListedPage {
-            rows: rows.collect(),
+            rows,
             found,
             files,
             cursor: page.cursor,
@@ -328,7 +339,7 @@ impl Lister {
             names: staged
                 .rows
                 .iter()
-                .filter(|row| row.entry.kind != Kind::Folder && !row.excluded)
+                .filter(|row| row.entry.kind != Kind::Folder && row.is_included())
                 .map(|row| row.entry.name.clone())
                 .collect(),
         };
@@ -345,7 +356,7 @@ fn pack(staged: &mut ListedPage) {
     }
     let files = &mut staged.files;
     staged.rows.retain(|row| {
-        let plain = is_plain(&row.entry) && !row.excluded;
+        let plain = is_plain(&row.entry) && row.is_included();
         if plain {
             files.add(&row.entry);
         }
@@ -374,7 +385,9 @@ fn write_pages(
         let row = &task.folder.row;
         let mut subfolders = row.subfolders;
         match side {
-            Side::Source => subfolders = pages::write_source_page(transaction, row, staged)?,
+            Side::Source => {
+                subfolders = pages::write_source_page(transaction, row, staged, compare)?;
+            }
             Side::Destination => {
                 let identical = pages::write_destination_page(transaction, row, staged, compare)?;
                 if staged.last {

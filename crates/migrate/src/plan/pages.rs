@@ -4,12 +4,13 @@ use super::folders::{add_folders, add_listed_folders};
 use crate::side::Side;
 use crate::status::{Comparison, Status};
 use crate::store::{
-    EntryRow, FolderRow, PackedFiles, known_modified, plain_files, put_destination,
+    EntryRow, FolderRow, PackedFiles, Selection, known_modified, plain_files, put_destination,
     put_destinations, put_sources,
 };
 use headworks_storage::{Cursor, Entry, Kind};
 use rusqlite::{Transaction, params};
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
 /// A page of a folder's listing.
 pub(super) struct ListedPage {
@@ -31,17 +32,25 @@ pub(super) fn write_source_page(
     transaction: &Transaction<'_>,
     folder: &FolderRow,
     page: &ListedPage,
+    compare: &Comparison,
 ) -> rusqlite::Result<u64> {
     if page.discard_previous {
         discard_pages(transaction, Side::Source, folder)?;
     }
+    let mut listed = Cow::Borrowed(&page.rows);
+    if !page.first && compare.folds_names() {
+        // Names of this page were compared with each other when it was prepared.
+        let earlier = source_names(transaction, folder)?;
+        let mut taken = FoldedNames::new(compare, earlier.iter());
+        listed.to_mut().iter_mut().for_each(|row| taken.mark(row));
+    }
     let whole = page.first && page.last;
-    let takes_part = |row: &&EntryRow| whole && row.entry.kind == Kind::Folder && !row.excluded;
-    let names = page.rows.iter().filter(takes_part);
+    let takes_part = |row: &&EntryRow| whole && row.entry.kind == Kind::Folder && row.is_included();
+    let names = listed.iter().filter(takes_part);
     let names: Vec<&[u8]> = names.map(|row| row.entry.name.as_slice()).collect();
     let mut children = add_folders(transaction, folder, &names)?;
-    let mut rows = Vec::with_capacity(page.rows.len());
-    for row in &page.rows {
+    let mut rows = Vec::with_capacity(listed.len());
+    for row in &*listed {
         let child = takes_part(&row).then(|| children.next()).flatten();
         rows.push((
             row_with_time(transaction, Side::Source, folder, row)?,
@@ -72,6 +81,10 @@ pub(super) fn write_destination_page(
         .iter()
         .map(|row| row_with_time(transaction, Side::Destination, folder, row))
         .collect::<rusqlite::Result<Vec<_>>>()?;
+    let rows = match compare.folds_names() {
+        true => with_names_of_source(transaction, folder, rows, compare)?,
+        false => rows,
+    };
     let mut entries: Vec<&Entry> = rows.iter().map(|row| &row.entry).collect();
     let identical = match page.files.len() {
         0 => page.first && page.last && has_same_files(transaction, folder, &mut entries, compare)?,
@@ -85,6 +98,67 @@ pub(super) fn write_destination_page(
         save_cursor(transaction, Side::Destination, folder, page)?;
     }
     Ok(identical)
+}
+
+/// Returns the names of the source's entries that take part, as far as they are stored.
+fn source_names(
+    transaction: &Transaction<'_>,
+    folder: &FolderRow,
+) -> rusqlite::Result<Vec<Vec<u8>>> {
+    let query = "SELECT name FROM source WHERE parent = ? AND excluded = 0";
+    let mut statement = transaction.prepare_cached(query)?;
+    let rows = statement.query_map([folder.id], |row| row.get(0))?;
+    let mut names: Vec<Vec<u8>> = rows.collect::<rusqlite::Result<_>>()?;
+    let plain = plain_files(transaction, folder.id)?;
+    names.extend(plain.into_iter().map(|file| file.name));
+    Ok(names)
+}
+
+/// Gives entries of the destination the names of the source's entries that the destination takes
+/// for the same: a file that is there in another spelling is neither missing nor extra.
+fn with_names_of_source<'r>(
+    transaction: &Transaction<'_>,
+    folder: &FolderRow,
+    rows: Vec<Cow<'r, EntryRow>>,
+    compare: &Comparison,
+) -> rusqlite::Result<Vec<Cow<'r, EntryRow>>> {
+    let names = source_names(transaction, folder)?;
+    let names = names.into_iter();
+    let names: HashMap<Option<Vec<u8>>, Vec<u8>> = names
+        .map(|name| (compare.destination.fold(&name), name))
+        .collect();
+    let renamed = rows.into_iter().map(|mut row| {
+        let folded = compare.destination.fold(&row.entry.name);
+        if let Some(name) = names.get(&folded).filter(|name| **name != row.entry.name) {
+            row.to_mut().entry.name.clone_from(name);
+        }
+        row
+    });
+    Ok(renamed.collect())
+}
+
+/// Names that are taken in a folder, in the form in which the destination compares them.
+pub(super) struct FoldedNames<'c> {
+    compare: &'c Comparison,
+    taken: HashSet<Option<Vec<u8>>>,
+}
+
+impl<'c> FoldedNames<'c> {
+    pub(super) fn new<'n>(
+        compare: &'c Comparison,
+        names: impl Iterator<Item = &'n Vec<u8>>,
+    ) -> FoldedNames<'c> {
+        let taken = names.map(|name| compare.destination.fold(name)).collect();
+        FoldedNames { compare, taken }
+    }
+
+    /// Marks an entry whose name is taken; otherwise its name is taken from now on.
+    pub(super) fn mark(&mut self, row: &mut EntryRow) {
+        let folded = self.compare.destination.fold(&row.entry.name);
+        if row.is_included() && !self.taken.insert(folded) {
+            row.selection = Selection::NameConflict;
+        }
+    }
 }
 
 /// Returns whether the files among the entries are the source's plain files, as far as is compared,
@@ -143,7 +217,7 @@ pub(super) fn write_root(
         Side::Source => {
             let row = EntryRow {
                 entry,
-                excluded: false,
+                selection: Selection::Included,
             };
             put_sources(transaction, 0, &[(&row, Some(crate::store::ROOT))])
         }
@@ -209,7 +283,7 @@ mod tests {
     fn page(entries: &[Entry]) -> ListedPage {
         let row = |entry: &Entry| EntryRow {
             entry: entry.clone(),
-            excluded: false,
+            selection: Selection::Included,
         };
         ListedPage {
             rows: entries.iter().map(row).collect(),
@@ -238,6 +312,9 @@ mod tests {
         };
         let seed = "INSERT INTO folder (id, parent, name, depth, path) VALUES (1, 0, x'', 0, x'')";
         transaction.execute(seed, []).unwrap();
+        let mut sides = [headworks_storage::Capabilities::read_only(); 2];
+        sides[1].modified = Some(Duration::from_nanos(1));
+        let compare = Comparison::new(sides[0], sides[1], false);
         let mut source = page(&[]);
         for name in ["a", "b"] {
             let entry = Entry {
@@ -246,12 +323,9 @@ mod tests {
             };
             source.files.add(&entry);
         }
-        write_source_page(&transaction, &root, &source).unwrap();
+        write_source_page(&transaction, &root, &source, &compare).unwrap();
         put_packed(&transaction, &[(root.id, &source.files)]).unwrap();
         assert_eq!(plain_files(&transaction, root.id).unwrap().len(), 2);
-        let mut sides = [headworks_storage::Capabilities::read_only(); 2];
-        sides[1].modified = Some(Duration::from_nanos(1));
-        let compare = Comparison::new(sides[0], sides[1], false);
         let existing = ListedPage {
             first,
             ..page(existing)

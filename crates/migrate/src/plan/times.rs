@@ -3,7 +3,9 @@
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::side::Side;
-use crate::store::{CommitMode, EntryKey, Pair, read_pairs, recall_version, remember_version};
+use crate::store::{
+    CommitMode, EntryKey, Pair, Selection, read_pairs, recall_version, remember_version,
+};
 use futures_util::StreamExt;
 use headworks_storage::{Backend, Entry, ErrorKind, Kind};
 use rusqlite::{Connection, params};
@@ -85,7 +87,7 @@ fn decided_by_time(pair: &Pair) -> bool {
     let existing = pair.existing.as_ref();
     let identical =
         existing.is_some_and(|existing| is_file(existing) && existing.size == pair.entry.size);
-    !pair.excluded && is_file(&pair.entry) && identical
+    pair.selection == Selection::Included && is_file(&pair.entry) && identical
 }
 
 /// Returns whether both versions are known from a copy of one to the other.

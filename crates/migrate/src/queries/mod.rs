@@ -12,6 +12,7 @@ pub(crate) use totals::{Totals, roll_up};
 
 use crate::error::{Error, Result};
 use crate::filter::Filters;
+use crate::job::stored_probe;
 use crate::progress::ProgressSnapshot;
 use crate::status::{Comparison, Difference, Status};
 use crate::store::{
@@ -88,6 +89,9 @@ impl StateReader {
             open("source", "source")?,
             open("destination", "destination")?,
         );
+        if let Some(probe) = stored_probe(&self.read)? {
+            destination.probe(Some(probe));
+        }
         let filters: String = meta(&self.read, "filters")?.unwrap_or_default();
         let filters: Filters = serde_json::from_str(&filters).unwrap_or_default();
         Ok(Comparison::new(

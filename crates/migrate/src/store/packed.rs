@@ -7,7 +7,7 @@
 //! in exactly one of the two places. If the destination has exactly these plain files, the folder
 //! is marked as `identical` and has no rows for them; a row of the destination overrides that mark.
 
-use super::rows::{EntryRow, put_destinations, put_sources};
+use super::rows::{EntryRow, Selection, put_destinations, put_sources};
 use super::{FolderId, has_destination_row};
 use headworks_storage::{Entry, Kind, Posix};
 use rusqlite::types::Type;
@@ -227,8 +227,8 @@ pub(crate) fn unpack_folder(connection: &Connection, folder: FolderId) -> rusqli
             put_destinations(connection, folder, [entry], 0)?;
         }
     }
-    let excluded = false;
-    let rows = files.into_iter().map(|entry| EntryRow { entry, excluded });
+    let selection = Selection::Included;
+    let rows = files.into_iter().map(|entry| EntryRow { entry, selection });
     let rows: Vec<EntryRow> = rows.collect();
     let rows: Vec<_> = rows.iter().map(|row| (row, None)).collect();
     put_sources(connection, folder, &rows)?;

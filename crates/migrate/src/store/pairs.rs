@@ -4,7 +4,7 @@
 //! would cost several times as much.
 
 use super::packed::{plain_files, unpack};
-use super::rows::{ENTRY, ENTRY_COLUMNS, Pair, read_entry};
+use super::rows::{ENTRY, ENTRY_COLUMNS, Pair, Selection, read_entry};
 use super::{EntryKey, FolderId};
 use crate::error::Result;
 use crate::status::{DstState, SrcState};
@@ -166,7 +166,7 @@ pub(crate) fn each_pair(
 struct SourceEntry {
     parent: FolderId,
     entry: Entry,
-    excluded: bool,
+    selection: Selection,
     child: Option<FolderId>,
     child_src: Option<SrcState>,
     /// Whether it is packed and has no row of its own.
@@ -181,7 +181,7 @@ impl SourceEntry {
                 version: row.get(ENTRY_COLUMNS + 3)?,
                 ..read_entry(row, 0)?
             },
-            excluded: row.get(ENTRY_COLUMNS + 1)?,
+            selection: Selection::from_code(row.get(ENTRY_COLUMNS + 1)?),
             child: row.get(ENTRY_COLUMNS + 2)?,
             child_src: row
                 .get::<_, Option<i64>>(ENTRY_COLUMNS + 4)?
@@ -194,7 +194,7 @@ impl SourceEntry {
         SourceEntry {
             parent,
             entry,
-            excluded: false,
+            selection: Selection::Included,
             child: None,
             child_src: None,
             plain: true,
@@ -309,7 +309,7 @@ impl PairReader<'_> {
             parent,
             folder,
             parent_dst,
-            excluded: found.excluded,
+            selection: found.selection,
             child_src: found.child_src,
             child: found.child,
             entry,

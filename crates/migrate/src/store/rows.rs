@@ -7,15 +7,39 @@ use rusqlite::{Connection, Row as SqlRow, Statement, params};
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
+/// Whether a source entry takes part in the migration. The numbers are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Selection {
+    Included = 0,
+    /// By a filter.
+    Excluded = 1,
+    /// The destination cannot tell its name from that of another entry of the folder.
+    NameConflict = 2,
+}
+
+impl Selection {
+    pub(crate) fn from_code(number: i64) -> Selection {
+        match number {
+            0 => Selection::Included,
+            2 => Selection::NameConflict,
+            _ => Selection::Excluded,
+        }
+    }
+}
+
 /// An entry to be stored.
 #[derive(Clone, Debug)]
 pub(crate) struct EntryRow {
     /// The entry on the source.
     pub(crate) entry: Entry,
-    pub(crate) excluded: bool,
+    pub(crate) selection: Selection,
 }
 
 impl EntryRow {
+    pub(crate) fn is_included(&self) -> bool {
+        self.selection == Selection::Included
+    }
+
     /// Returns the row with another time.
     pub(crate) fn with_modified(&self, modified: Option<i64>) -> Cow<'_, EntryRow> {
         if self.entry.modified == modified {
@@ -44,7 +68,7 @@ pub(crate) struct Pair {
     pub(crate) folder: Arc<Folder>,
     pub(crate) parent_dst: DstState,
     pub(crate) entry: Entry,
-    pub(crate) excluded: bool,
+    pub(crate) selection: Selection,
     /// The id of the folder that it is, if it is one that takes part.
     pub(crate) child: Option<FolderId>,
     pub(crate) child_src: Option<SrcState>,
@@ -140,7 +164,7 @@ pub(crate) fn put_sources(
                 (row, folder): &(&EntryRow, Option<FolderId>)| {
         bind_entry(statement, at, parent, &row.entry)?;
         statement.raw_bind_parameter(at + 12, *folder)?;
-        statement.raw_bind_parameter(at + 13, row.excluded)?;
+        statement.raw_bind_parameter(at + 13, row.selection as i64)?;
         statement.raw_bind_parameter(at + 14, row.entry.version.as_deref())
     };
     for chunk in rows.chunks(ROWS_PER_INSERT) {
@@ -166,7 +190,7 @@ pub(crate) fn put_sources(
 
 /// Records that a name shares its inode with others.
 fn put_link(connection: &Connection, parent: FolderId, row: &EntryRow) -> rusqlite::Result<()> {
-    let Some(inode) = row.entry.inode.filter(|_| !row.excluded) else {
+    let Some(inode) = row.entry.inode.filter(|_| row.is_included()) else {
         return Ok(());
     };
     let mut statement =

@@ -47,6 +47,7 @@ impl Root {
     ) -> rustix::io::Result<()> {
         if let Some(posix) = like.posix
             && self.privileged
+            && self.keeps(|probe| probe.owners)
         {
             rustix::fs::fchown(
                 fd,
@@ -54,7 +55,11 @@ impl Root {
                 Some(Gid::from_raw(posix.gid)),
             )?;
         }
-        if exactly {
+        let extended = match self.keeps(|probe| probe.extended) {
+            true => extended,
+            false => &[],
+        };
+        if exactly && self.keeps(|probe| probe.extended) {
             remove_other_xattrs(fd, extended)?;
         }
         for (name, value) in extended {
@@ -65,12 +70,16 @@ impl Root {
                 XattrFlags::empty(),
             ))?;
         }
-        if let Some(posix) = like.posix {
+        if let Some(posix) = like.posix
+            && self.keeps(|probe| probe.permissions)
+        {
             rustix::fs::fchmod(fd, Mode::from_raw_mode(posix.permissions()))?;
         }
         match like.modified {
-            Some(modified) => rustix::fs::futimens(fd, &times(modified)),
-            None => Ok(()),
+            Some(modified) if self.keeps(|probe| probe.time_step > 0) => {
+                rustix::fs::futimens(fd, &times(modified))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -84,12 +93,16 @@ impl Root {
     ) -> rustix::io::Result<()> {
         if let Some(posix) = like.posix
             && self.privileged
+            && self.keeps(|probe| probe.owners)
         {
             let (uid, gid) = (Uid::from_raw(posix.uid), Gid::from_raw(posix.gid));
             rustix::fs::chownat(&dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
         }
         let path = proc_path(&dir, name);
-        for (key, value) in extended {
+        let kept = extended
+            .iter()
+            .filter(|_| self.keeps(|probe| probe.extended));
+        for (key, value) in kept {
             self.tolerate(rustix::fs::lsetxattr(
                 path.as_slice(),
                 key.as_slice(),
@@ -99,12 +112,15 @@ impl Root {
         }
         if let Some(posix) = like.posix
             && like.kind == Kind::Special
+            && self.keeps(|probe| probe.permissions)
         {
             chmod_node(&dir, name, Mode::from_raw_mode(posix.permissions()))?;
         }
         match like.modified {
-            Some(at) => rustix::fs::utimensat(&dir, name, &times(at), AtFlags::SYMLINK_NOFOLLOW),
-            None => Ok(()),
+            Some(at) if self.keeps(|probe| probe.time_step > 0) => {
+                rustix::fs::utimensat(&dir, name, &times(at), AtFlags::SYMLINK_NOFOLLOW)
+            }
+            _ => Ok(()),
         }
     }
 

@@ -12,6 +12,7 @@ mod dirfd_cache;
 mod listing;
 mod mounts;
 mod nodes;
+mod probe;
 mod rename;
 mod root;
 mod sink;
@@ -22,7 +23,7 @@ use crate::backend::{
     Backend, Chunks, CopyItem, CopyOutcome, Cursor, Extended, Listing, Upload, UploadPlan,
 };
 use crate::error::Result;
-use crate::{BoxFuture, Capabilities, Entry, Folder, Space};
+use crate::{BoxFuture, Capabilities, Entry, Folder, Probe, Space};
 use root::Root;
 use std::any::Any;
 use std::path::Path;
@@ -83,7 +84,7 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
 impl Backend for Local {
     fn capabilities(&self) -> Capabilities {
         let privileged = self.root.privileged;
-        Capabilities {
+        let capabilities = Capabilities {
             write: true,
             resumable_listing: false,
             resumable_upload: true,
@@ -99,7 +100,16 @@ impl Backend for Local {
             posix_names: true,
             workers: (2, 8),
             ..Capabilities::read_only()
+        };
+        match self.root.probe.get() {
+            Some(probe) => capabilities.restricted_to(probe),
+            None => capabilities,
         }
+    }
+
+    fn probe(&self, known: Option<Probe>) -> Option<Probe> {
+        let probe = known.or_else(|| probe::probe(&self.root))?;
+        Some(*self.root.probe.get_or_init(|| probe))
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -248,7 +258,7 @@ impl Backend for Local {
     }
 
     fn space(&self) -> BoxFuture<'_, Result<Option<Space>>> {
-        self.run(|root| root.space().map(Some))
+        self.run(|root| root.space())
     }
 
     fn writable(&self) -> BoxFuture<'_, Result<()>> {

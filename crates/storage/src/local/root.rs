@@ -3,7 +3,7 @@
 use super::blocking_pool::BlockingPool;
 use super::mounts::mounts_below;
 use crate::error::{Error, ErrorKind, Result};
-use crate::{Entry, Folder, Inode, Kind, Posix, Space};
+use crate::{Entry, Folder, Inode, Kind, Posix, Probe, Space};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
@@ -28,6 +28,8 @@ pub(crate) struct Root {
     pub(super) no_noatime: AtomicBool,
     /// Whether we may change owners.
     pub(super) privileged: bool,
+    /// What the filesystem can keep, once it was tried out.
+    pub(super) probe: OnceLock<Probe>,
     /// Runs short and frequent operations.
     pub(super) blocking_pool: BlockingPool,
 }
@@ -40,8 +42,18 @@ impl Root {
             no_reflink: AtomicBool::new(false),
             no_noatime: AtomicBool::new(false),
             privileged: rustix::process::geteuid().is_root(),
+            probe: OnceLock::new(),
             blocking_pool: BlockingPool::default(),
         }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the filesystem keeps a property, as far as is known.
+    pub(super) fn keeps(&self, property: impl Fn(&Probe) -> bool) -> bool {
+        self.probe.get().is_none_or(property)
     }
 
     fn fd(&self) -> Result<&OwnedFd> {
@@ -146,13 +158,16 @@ impl Root {
         Ok(())
     }
 
-    pub(super) fn space(&self) -> Result<Space> {
-        let stat = rustix::fs::fstatvfs(self.fd()?)
+    /// Returns the free space of the filesystem that the root is on, or will be. `None` if the
+    /// filesystem does not tell: one without blocks has no free ones either.
+    pub(super) fn space(&self) -> Result<Option<Space>> {
+        let existing = self.path.ancestors().find(|path| path.is_dir());
+        let stat = rustix::fs::statvfs(existing.unwrap_or(&self.path))
             .map_err(|e| self.failure("ask for the free space of", e))?;
-        Ok(Space {
+        Ok((stat.f_blocks > 0).then(|| Space {
             bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
             entries: (stat.f_files > 0).then_some(stat.f_favail),
-        })
+        }))
     }
 
     pub(super) fn writable(&self) -> Result<()> {

@@ -181,6 +181,10 @@ pub(crate) struct CopyFlags {
     /// With `--delete`: delete even if the source has no entries.
     #[arg(long)]
     pub(crate) allow_empty_source: bool,
+    /// Copy even if the files are larger than the free space: for sparse files, or a destination
+    /// that compresses.
+    #[arg(long)]
+    pub(crate) ignore_free_space: bool,
     /// Show what copying would need, lose and do, without doing it.
     #[arg(long)]
     pub(crate) dry_run: bool,

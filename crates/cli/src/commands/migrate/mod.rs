@@ -302,5 +302,6 @@ fn copy_options(flags: &CopyFlags) -> Result<CopyOptions> {
     }
     options.delete_excluded = flags.delete_excluded;
     options.allow_empty_source = flags.allow_empty_source;
+    options.ignore_free_space = flags.ignore_free_space;
     Ok(options)
 }

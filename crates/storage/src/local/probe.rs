@@ -1,0 +1,133 @@
+//! Trying out what the filesystem of a directory can keep.
+//!
+//! What a filesystem refuses or changes cannot be asked for: network and foreign filesystems fold
+//! case, round times, and refuse owners or attributes, each in their own way. So a few files are
+//! made in a folder that is removed again, and looked at.
+
+use super::root::{Root, entry_at};
+use crate::Probe;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use std::path::Path;
+
+/// An odd second and nanosecond, so that every rounding shows.
+const TIME: Timespec = Timespec {
+    tv_sec: 1_600_000_001,
+    tv_nsec: 123_456_789,
+};
+
+/// Steps in which filesystems keep times, in nanoseconds.
+const STEPS: [u64; 7] = [
+    1,
+    100,
+    1_000,
+    1_000_000,
+    10_000_000,
+    1_000_000_000,
+    2_000_000_000,
+];
+
+const FILE: &[u8] = b"Probe";
+const FOLDED: &[u8] = b"pROBE";
+const COMPOSED: &[u8] = "caf\u{e9}".as_bytes();
+const DECOMPOSED: &[u8] = "cafe\u{301}".as_bytes();
+
+/// Tries out the filesystem of a directory, or of the first ancestor that exists. Returns `None` if
+/// nothing can be made there.
+pub(super) fn probe(root: &Root) -> Option<Probe> {
+    let folder = root.path().ancestors().find(|path| path.is_dir())?;
+    let before = std::fs::metadata(folder).ok()?.modified().ok();
+    let probe = probe_in(folder, root.privileged);
+    // The probe leaves no trace, not even in the time of the folder.
+    if let (Some(before), Ok(folder)) = (before, std::fs::File::open(folder)) {
+        let _ = folder.set_modified(before);
+    }
+    probe
+}
+
+fn probe_in(folder: &Path, privileged: bool) -> Option<Probe> {
+    let name = format!(".headworks-probe-{:016x}", fastrand::u64(..));
+    let path = folder.join(name);
+    std::fs::create_dir(&path).ok()?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(&path, flags, Mode::empty());
+    let probe = opened.ok().and_then(|dir| try_out(&dir, privileged).ok());
+    let _ = std::fs::remove_dir_all(&path);
+    probe
+}
+
+fn try_out(dir: &OwnedFd, privileged: bool) -> rustix::io::Result<Probe> {
+    let file = create(dir, FILE)?;
+    let _ = create(dir, COMPOSED);
+    let exists = |name: &[u8]| entry_at(dir, name).is_ok();
+    let mut probe = Probe {
+        time_step: 0,
+        owners: privileged && owner_is_kept(dir, &file),
+        permissions: permissions_are_kept(dir, &file),
+        extended: rustix::fs::fsetxattr(&file, "user.probe", b"1", XattrFlags::empty()).is_ok(),
+        symlinks: rustix::fs::symlinkat("nowhere", dir, "symlink").is_ok(),
+        hard_links: rustix::fs::linkat(dir, FILE, dir, "link", AtFlags::empty()).is_ok(),
+        folds_case: exists(FOLDED),
+        folds_unicode: exists(DECOMPOSED),
+    };
+    probe.time_step = time_step(dir, &file).unwrap_or(0);
+    Ok(probe)
+}
+
+fn create(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)
+}
+
+fn owner_is_kept(dir: &OwnedFd, file: &OwnedFd) -> bool {
+    let (uid, gid) = (12_345, 23_456);
+    let given = rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+    let posix = entry_at(dir, FILE).ok().and_then(|entry| entry.posix);
+    given.is_ok() && posix.is_some_and(|posix| (posix.uid, posix.gid) == (uid, gid))
+}
+
+fn permissions_are_kept(dir: &OwnedFd, file: &OwnedFd) -> bool {
+    [0o640, 0o711].into_iter().all(|mode| {
+        let set = rustix::fs::fchmod(file, Mode::from_raw_mode(mode));
+        let posix = entry_at(dir, FILE).ok().and_then(|entry| entry.posix);
+        set.is_ok() && posix.is_some_and(|posix| posix.permissions() == mode)
+    })
+}
+
+/// The step in which times are kept, in nanoseconds; `None` if they cannot be set.
+fn time_step(dir: impl AsFd, file: &OwnedFd) -> Option<u64> {
+    let times = Timestamps {
+        last_access: TIME,
+        last_modification: TIME,
+    };
+    rustix::fs::futimens(file, &times).ok()?;
+    let kept = entry_at(dir, FILE).ok()?.modified?;
+    let off = kept.abs_diff(super::root::nanos(TIME.tv_sec, TIME.tv_nsec));
+    STEPS.into_iter().find(|step| off < *step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let time = || {
+            let metadata = std::fs::metadata(dir.path()).expect("it exists");
+            metadata.modified().expect("it has a time")
+        };
+        let before = time();
+        let found = probe(&Root::new(&dir.path().join("not/there"))).expect("it can be written");
+        assert_eq!(found.time_step, 1);
+        assert!(found.permissions && found.symlinks && found.hard_links);
+        assert!(!found.folds_case && !found.folds_unicode);
+        assert_eq!(time(), before);
+        assert_eq!(std::fs::read_dir(dir.path()).expect("it exists").count(), 0);
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_filesystem_that_cannot_be_written() {
+        assert_eq!(probe(&Root::new(Path::new("/proc"))), None);
+    }
+}

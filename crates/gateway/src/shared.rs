@@ -12,6 +12,7 @@ use headworks_service::outbound::Outbound;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
+use tokio_util::task::TaskTracker;
 
 use crate::active_config::{ActiveConfig, UpstreamIds};
 use crate::bookings::Bookings;
@@ -54,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) queue_counts: QueueCounts,
     /// Large bodies that may be read at once.
     pub(crate) large_bodies: Semaphore,
+    /// Tasks that read the rest of responses whose clients have left.
+    pub(crate) abandoned: TaskTracker,
     pub(crate) started: Instant,
     /// Signals that a new configuration is in force.
     pub(crate) changed: Notify,
@@ -110,6 +113,7 @@ impl Shared {
             large_bodies: Semaphore::new(
                 std::thread::available_parallelism().map_or(1, usize::from),
             ),
+            abandoned: TaskTracker::new(),
             started: Instant::now(),
             changed: Notify::new(),
             day: Mutex::new((i64::MIN, 0)),

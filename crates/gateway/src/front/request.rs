@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use headworks_core::{
     Class, Cost, Job, Key, Reason, TargetId, TargetState, Time, Unservable, View,
 };
+use headworks_h1::CallProgress;
 use headworks_pool::{Acquire, Denied, EndReason, Permit};
 use headworks_service::config::format_duration;
 use http::{Response, StatusCode};
@@ -19,6 +20,7 @@ use super::body::GatewayBody;
 use super::progress;
 use super::response_headers::ResponseHeaders;
 use super::route::ServeContext;
+use super::running::RunningRequest;
 use crate::active_config::ActiveConfig;
 use crate::history::{HistoryEntry, Stage};
 use crate::keys::Principal;
@@ -58,8 +60,8 @@ pub(crate) struct ScheduledRequest {
     pub(crate) tried: SmallVec<[UpstreamId; 2]>,
     pub(crate) response_headers: ResponseHeaders,
     pub(crate) disconnect_guard: DisconnectGuard,
-    /// Whether an upstream has the request and has not responded yet.
-    pub(crate) awaiting_response: bool,
+    /// How far the current call to an upstream got.
+    pub(crate) progress: Arc<CallProgress>,
     /// Whether an upstream received the request and never responded.
     pub(crate) maybe_generated: bool,
 }
@@ -67,11 +69,12 @@ pub(crate) struct ScheduledRequest {
 /// Books the usage of a client that disconnects before the response begins.
 impl Drop for ScheduledRequest {
     fn drop(&mut self) {
-        if !self.awaiting_response {
+        // An upstream that does not have the whole request generates nothing.
+        if !self.progress.is_sent() {
             return;
         }
-        // A stream stops when its connection closes, and nothing of it was relayed. Any other
-        // response is generated to its end.
+        // A stream stops when its connection closes, and nothing of it was read. Any other
+        // response may have been generated to its end, and nobody knows its length.
         let output = match self.summary.stream {
             true => 0,
             false => self.expected(),
@@ -145,12 +148,7 @@ impl ScheduledRequest {
         match permit {
             Ok(permit) => {
                 self.record_grant(&permit);
-                // Boxed, so that a queued request does not hold the space that only a running one
-                // needs.
-                match Box::pin(self.attempts(permit)).await {
-                    Ok(response) => response,
-                    Err(problem) => self.fail(&problem),
-                }
+                RunningRequest::new(self, permit).await
             }
             Err(problem) => self.reject(&problem),
         }
@@ -476,7 +474,7 @@ impl ScheduledRequest {
     }
 
     /// Fails the request: no upstream responded.
-    fn fail(&mut self, problem: &Problem) -> Response<GatewayBody> {
+    pub(crate) fn fail(&mut self, problem: &Problem) -> Response<GatewayBody> {
         let (shared, tenant) = (&self.shared, &self.principal.tenant);
         let usage = Usage {
             // An upstream that received the request has at least read the prompt.

@@ -22,6 +22,7 @@ mod overrides;
 mod pattern;
 mod pools;
 mod request_log;
+mod secret_pattern;
 mod shared;
 mod time_rules;
 mod upstream;

@@ -21,6 +21,7 @@ mod learned_outputs;
 mod overrides;
 mod pattern;
 mod pools;
+mod replay_scenario;
 mod request_log;
 mod secret_pattern;
 mod shared;

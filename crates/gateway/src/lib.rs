@@ -23,6 +23,7 @@ mod pattern;
 mod pools;
 mod replay_scenario;
 mod request_log;
+mod retry_hints;
 mod secret_pattern;
 mod shared;
 mod time_rules;

@@ -26,6 +26,7 @@ use crate::learned_limits::LearnedLimits;
 use crate::learned_outputs::LearnedOutputs;
 use crate::overrides::Overrides;
 use crate::request_log::RequestLog;
+use crate::retry_hints::RetryHints;
 use crate::time_rules;
 use crate::upstream::{Hints, ListedModels, Upstream};
 use crate::usage::{UsageLedger, UsageStore};
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) bookings: Bookings,
     pub(crate) faults: Faults,
     pub(crate) learned_outputs: LearnedOutputs,
+    pub(crate) retry_hints: RetryHints,
     pub(crate) listed_models: ListedModels,
     pub(crate) history: RequestHistory,
     pub(crate) ledger: UsageLedger,
@@ -101,6 +103,7 @@ impl Shared {
             bookings: Bookings::default(),
             faults: Faults::default(),
             learned_outputs: LearnedOutputs::default(),
+            retry_hints: RetryHints::default(),
             listed_models: ListedModels::default(),
             history: RequestHistory::new(RequestIds::new(getrandom::u32()?)),
             log: config

@@ -85,6 +85,9 @@ impl InFlight {
 
     /// Remembers the length of a complete response, for the estimates of later requests.
     fn learn_output(&self, end: End, usage: Usage) {
+        if end == End::Complete && self.status < 400 {
+            self.shared.retry_hints.served(self.began.elapsed());
+        }
         let output = usage.output.filter(|output| *output > 0);
         if let (End::Complete, Some(output)) = (end, output) {
             let output = output.div_ceil(self.choices.max(1));

@@ -24,18 +24,13 @@ use super::running::RunningRequest;
 use crate::active_config::ActiveConfig;
 use crate::history::{HistoryEntry, Stage};
 use crate::keys::Principal;
+use crate::retry_hints::{Load, Rejection};
 use crate::shared::{QueueCounts, QueuedGuard, Shared};
 use crate::upstream::{ForwardedRequest, Upstream, UpstreamId, Viewpoint, Wait};
 use crate::wire::{Dialect, Problem, RequestSummary, Usage};
 
 /// Retry hint where nothing is known, and during shutdown.
 pub(crate) const DEFAULT_RETRY: Duration = Duration::from_secs(1);
-
-/// Bounds of the retry hints that the gateway computes itself.
-const SHORTEST_RETRY: Duration = Duration::from_millis(100);
-const LONGEST_RETRY: Duration = Duration::from_secs(120);
-/// Window in which grants are counted.
-const RECENT: Duration = Duration::from_secs(60);
 
 /// A request that is queued or running. Boxed, because it moves from one future to the next.
 pub(crate) struct ScheduledRequest {
@@ -403,43 +398,63 @@ impl ScheduledRequest {
     }
 
     /// When a rejected client should retry.
-    fn retry_after(&self, rejection: &Denied) -> Duration {
-        let told = rejection.retry_after();
-        match rejection {
-            // The queue moves too slowly for this request: earlier than that, nothing has changed.
-            Denied::Refused {
-                reason: Reason::DeadlineUnreachable,
-                ..
-            } => {
-                let longest_wait = self.deadline.since(self.arrived);
-                let too_late = self.queue_time().saturating_sub(longest_wait);
-                told.unwrap_or_default().max(too_late).max(SHORTEST_RETRY)
+    fn retry_after(&self, denied: &Denied) -> Duration {
+        let told = denied.retry_after();
+        let reason = match denied {
+            Denied::Refused { reason, .. } => Some(*reason),
+            _ => None,
+        };
+        let rejection = match (denied, reason) {
+            (_, Some(Reason::Full)) | (Denied::Ended(EndReason::Shed { .. }), _) => {
+                let booked = denied.booking().is_some();
+                Rejection::Full { booked }
             }
-            Denied::Ended(EndReason::Expired) => self.queue_time(),
-            _ => told.unwrap_or(DEFAULT_RETRY),
-        }
+            (_, Some(Reason::DeadlineUnreachable)) => Rejection::Unreachable {
+                ahead: self.queued_before(),
+                patience: self.deadline.since(self.arrived),
+            },
+            (Denied::Ended(EndReason::Expired), _) => Rejection::Expired {
+                ahead: self.queued_before(),
+            },
+            // A request that cannot be delayed waits for its upstreams elsewhere.
+            (_, Some(Reason::DelayedFull)) => match self.wait_for() {
+                Some(Wait::Until(until)) => {
+                    return until.saturating_duration_since(Instant::now());
+                }
+                _ => return DEFAULT_RETRY,
+            },
+            _ => return told.unwrap_or(DEFAULT_RETRY),
+        };
+        let in_force = self.shared.in_force.load();
+        let load = Load {
+            now: self.shared.permits.now(),
+            running: self.shared.permits.inspect().running,
+            oldest: self.oldest_running(),
+            output: self.expected(),
+            cost: self.cost(),
+            limits: &in_force.limits,
+        };
+        self.shared.retry_hints.after(rejection, told, &load)
     }
 
-    /// Time in which the requests that are queued now in this class and in more urgent ones will
-    /// have been granted, if grants go on as in the last minute.
-    fn queue_time(&self) -> Duration {
-        let window = RECENT.min(self.shared.started.elapsed());
-        let mut granted = 0u32;
-        self.shared
-            .history
-            .since(Timestamp::now() - RECENT, |entry| {
-                granted += u32::from(entry.waited.is_some() && entry.class <= self.class);
-            });
+    /// Requests that are queued in this class and in more urgent ones.
+    fn queued_before(&self) -> u64 {
         let view = self.shared.permits.inspect();
         let classes = view.classes.iter().take(usize::from(self.class.0) + 1);
-        let ahead = classes.map(|class| class.waiting).sum::<u64>() + 1;
-        let waited = self.shared.permits.now().since(self.arrived);
-        let time = match granted {
-            // Nothing was granted for as long as this request waited.
-            0 => waited.max(DEFAULT_RETRY),
-            granted => (window / granted).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX)),
-        };
-        time.clamp(SHORTEST_RETRY, LONGEST_RETRY)
+        classes.map(|class| class.waiting).sum()
+    }
+
+    /// How long the oldest of the requests at upstreams has been running.
+    fn oldest_running(&self) -> Duration {
+        let now = Timestamp::now();
+        let mut oldest = Duration::ZERO;
+        self.shared.history.since(Timestamp::MIN, |entry| {
+            if entry.stage == Stage::Running {
+                let age = Duration::try_from(now.duration_since(entry.arrived)).unwrap_or_default();
+                oldest = oldest.max(age.saturating_sub(entry.waited.unwrap_or_default()));
+            }
+        });
+        oldest
     }
 
     fn record_arrival(&self) {

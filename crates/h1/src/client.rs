@@ -18,8 +18,11 @@ use rustix::net::{RecvFlags, Shutdown};
 use tokio::io::ReadBuf;
 
 use crate::bytes_acked::bytes_acked;
-use crate::{ResponseHead, Transport, take_response_head};
+use crate::{MAX_HEAD, ResponseHead, Transport, take_response_head};
 
+/// Most bytes of interim responses (1xx) before the response itself. A server could send them
+/// forever.
+const MAX_INTERIM: usize = 256 << 10;
 /// Size of the read buffer on the stack.
 const READ_BUFFER: usize = 16 << 10;
 
@@ -29,6 +32,8 @@ pub struct ClientConnection<S> {
     stream: S,
     /// Bytes sent since the connection was opened.
     sent: u64,
+    /// Bytes received since the request was sent, while there is no response.
+    received: usize,
     /// Whether the server was told that nobody waits for its response.
     is_half_closed: bool,
     /// Bytes received and not consumed yet.
@@ -166,6 +171,7 @@ impl<S: Transport> ClientConnection<S> {
         ClientConnection {
             stream,
             sent: 0,
+            received: 0,
             is_half_closed: false,
             input: BytesMut::new(),
         }
@@ -222,6 +228,7 @@ impl<S: Transport> ClientConnection<S> {
         outgoing: &mut OutgoingRequest,
     ) -> Result<ResponseHead, SendError> {
         let before = self.sent;
+        self.received = 0;
         let mut reply = poll_fn(|cx| self.poll_reply(outgoing, cx)).await;
         if let Ok(reply) = &mut reply {
             // A connection on which a part of the request is still to be sent cannot be reused.
@@ -278,12 +285,16 @@ impl<S: Transport> ClientConnection<S> {
                     let early = io::Error::new(io::ErrorKind::UnexpectedEof, early);
                     return Poll::Ready(Err(sent.err().unwrap_or(early)));
                 }
-                Poll::Ready(more) => more?,
+                Poll::Ready(more) => self.received += more?,
                 Poll::Pending => {
                     sent?;
                     return Poll::Pending;
                 }
-            };
+            }
+            if self.received > MAX_INTERIM + MAX_HEAD {
+                let cause = "too many interim responses";
+                return Poll::Ready(Err(io::Error::other(cause)));
+            }
         }
     }
 }
@@ -335,6 +346,31 @@ mod tests {
             assert!(matches!(sent, Err(SendError::Broken(_))), "all: {all}");
             upstream.await.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn endless_interim_responses_break_the_request() {
+        use tokio::io::AsyncWriteExt;
+        let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(100);
+        let (mut connection, mut peer) = pair().await;
+        let server = async { while peer.write_all(interim.as_bytes()).await.is_ok() {} };
+        let mut request = request();
+        let sent = tokio::select! {
+            sent = connection.send(&mut request) => sent,
+            () = server => unreachable!("the client is there"),
+        };
+        assert!(matches!(sent, Err(SendError::Broken(_))));
+    }
+
+    #[tokio::test]
+    async fn a_few_interim_responses_are_skipped() {
+        use tokio::io::AsyncWriteExt;
+        let (mut connection, mut peer) = pair().await;
+        let interim = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(50);
+        peer.write_all(interim.as_bytes()).await.unwrap();
+        let last = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+        peer.write_all(last.as_bytes()).await.unwrap();
+        assert!(connection.send(&mut request()).await.is_ok());
     }
 
     #[tokio::test]

@@ -166,12 +166,17 @@ impl ScheduledRequest {
     pub(crate) async fn reschedule(&mut self) -> Result<Permit, Problem> {
         loop {
             if let Some(Wait::Probe(outcome)) = self.wait_for() {
-                let left = self.deadline.since(self.shared.permits.now());
-                if tokio::time::timeout(left, outcome.cancelled())
-                    .await
-                    .is_err()
-                {
-                    return Err(self.rejection(&Denied::Ended(EndReason::Expired)));
+                // In the meantime the request is delayed in the scheduler, so that those who wait
+                // are counted and bounded like all others. Its deadline comes before its start.
+                let delayed = self.submit(self.left(), self.deadline)?;
+                tokio::select! {
+                    biased;
+                    () = outcome.cancelled() => {}
+                    ended = delayed => {
+                        let expired = Denied::Ended(EndReason::Expired);
+                        let denied = ended.err().unwrap_or(expired);
+                        return Err(self.rejection(&denied));
+                    }
                 }
             }
             match self.acquire()?.await {
@@ -217,9 +222,6 @@ impl ScheduledRequest {
         let is_ready = |upstream: &&Arc<Upstream>| {
             wait.is_some() || upstream.health.wait(self.viewpoint(), now).is_none()
         };
-        let ready = self.left().filter(is_ready);
-        let targets: SmallVec<[TargetId; 4]> = ready.map(|upstream| upstream.target).collect();
-        let targets = self.shared.target_set(&targets).ok_or_else(no_upstream)?;
         let start = match wait {
             Some(Wait::Until(until)) => permits.now() + until.saturating_duration_since(now),
             _ => permits.now(),
@@ -227,6 +229,17 @@ impl ScheduledRequest {
         if start > self.deadline {
             return Err(self.suspended(start.since(permits.now())));
         }
+        self.submit(self.left().filter(is_ready), start)
+    }
+
+    /// Submits the request to the scheduler, to be granted by one of `upstreams` from `start` on.
+    fn submit<'a>(
+        &self,
+        upstreams: impl Iterator<Item = &'a Arc<Upstream>>,
+        start: Time,
+    ) -> Result<Acquire, Problem> {
+        let targets: SmallVec<[TargetId; 4]> = upstreams.map(|upstream| upstream.target).collect();
+        let targets = self.shared.target_set(&targets).ok_or_else(no_upstream)?;
         // Only a retry can have a booking, so other requests are spared the hash of their body.
         let booking = self
             .is_retry
@@ -245,7 +258,7 @@ impl ScheduledRequest {
             .booking(booking)
             .start_at(start)
             .expire_at(self.deadline);
-        Ok(permits.acquire(job))
+        Ok(self.shared.permits.acquire(job))
     }
 
     /// Cost for the scheduler: the estimate, which is capped. A request beyond the context limit

@@ -74,12 +74,13 @@ impl Arguments {
             .version(crate::version())
             .mut_subcommand("up", |up| flags::add(up, &schema))
             .mut_subcommand("gateway", |gateway| {
-                flags::add_with_short_names(gateway, &schema, "gateway")
+                let gateway = flags::add_for(gateway, &schema, "gateway");
+                flags::with_short_names(gateway, &schema, "gateway")
             })
             .mut_subcommand("tracker", |tracker| {
                 // In the predecessor `-x` has no value.
                 let flag = |arg: clap::Arg| arg.num_args(0..=1).default_missing_value("true");
-                flags::add(tracker, &schema).mut_arg("tracker.x_real_ip", flag)
+                flags::add_for(tracker, &schema, "tracker").mut_arg("tracker.x_real_ip", flag)
             })
             .mut_subcommand("config", |config| {
                 config.mut_subcommand("show", |show| flags::add(show, &schema))

@@ -137,6 +137,25 @@ fn help_teaches() {
 }
 
 #[test]
+fn the_help_of_an_application_shows_its_own_settings_only() {
+    let folder = Folder::new();
+    for own in ["gateway", "tracker", "migrate"] {
+        let help = folder.run(&[own, "--help"]);
+        for other in ["gateway", "tracker", "migrate"] {
+            let shown = help.stdout.contains(&format!("Configuration [{other}]"));
+            // Migrations are configured by arguments; their section is about watching them.
+            let expected = other == own && own != "migrate";
+            assert_eq!(shown, expected, "{other} in the help of {own}");
+            let flag = format!("      --{other}-");
+            assert_eq!(help.stdout.contains(&flag), expected, "{other} in {own}");
+        }
+    }
+    assert_snapshot!("help_gateway", folder.run(&["gateway", "-h"]));
+    assert_snapshot!("help_tracker", folder.run(&["tracker", "-h"]));
+    assert_snapshot!("help_migrate", folder.run(&["migrate", "-h"]));
+}
+
+#[test]
 fn a_flood_of_problems_is_counted_and_a_closed_stderr_is_no_panic() {
     let folder = Folder::new();
     let junk: String = (0..500).map(|n| format!("[junk{n}]\n")).collect();

@@ -105,6 +105,75 @@ fn with_nothing_configured_the_echo_answers() {
     );
 }
 
+/// Reads requests and answers each when it is complete.
+fn upstream() -> std::net::SocketAddr {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let (mut line, mut length) = (String::new(), 0);
+            while stream.read_line(&mut line).unwrap() > 2 {
+                if let Some(value) = line.strip_prefix("content-length: ") {
+                    length = value.trim().parse().unwrap();
+                }
+                line.clear();
+            }
+            std::io::copy(&mut stream.by_ref().take(length), &mut std::io::sink()).unwrap();
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+            stream.get_mut().write_all(answer).unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_body_of_31_megabytes_takes_at_most_twice_its_size() {
+    const SIZE: usize = 31 << 20;
+    let folder = Folder::new();
+    let upstream = format!("[{{name=\"one\",url=\"http://{}\"}}]", upstream());
+    let items = r#"{"content":"word"},"#.repeat(SIZE / 19);
+    let large = format!(r#"{{"model":"m","messages":[{items}{{}}]}}"#);
+    for framing in ["X-Any: 1", "Transfer-Encoding: chunked"] {
+        // A gateway for each, because an allocator keeps memory.
+        let unlimited = [
+            "--scheduler-max-tokens-per-sec",
+            "0",
+            "--upstream",
+            &upstream,
+        ];
+        let running = Running::start(&folder, &unlimited);
+        let ask = |body: &str| {
+            folder.write("body.json", body);
+            let output = Command::new("curl")
+                .args(["--silent", "--noproxy", "*", "--max-time", "300"])
+                .args(["--write-out", "%{http_code}", "--header", framing])
+                .args(["--header", "Expect:", "--data-binary", "@body.json"])
+                .arg(format!("{}/chat/completions", running.address))
+                .current_dir(folder.path())
+                .output()
+                .unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        assert_eq!(ask(r#"{"model":"m","messages":[]}"#), "{}200");
+        let before = peak(&running);
+        assert_eq!(ask(&large), "{}200");
+        let taken = peak(&running) - before;
+        assert!(taken <= 2 * SIZE + (4 << 20), "{framing}: {taken} bytes");
+    }
+}
+
+/// Largest resident size of a gateway so far, in bytes.
+#[cfg(target_os = "linux")]
+fn peak(running: &Running) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", running.child.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1));
+    kib.unwrap().parse::<usize>().unwrap() << 10
+}
+
 #[test]
 fn keys_are_made_used_listed_and_revoked() {
     let folder = Folder::new();

@@ -120,6 +120,31 @@ fn a_trace_is_replayed() {
 }
 
 #[test]
+fn a_trace_is_replayed_under_the_gateways_configuration() {
+    let folder = Folder::new();
+    let lines = (0..20).map(|_| "0.0,0,alice,10\n");
+    folder.write("requests.csv", &lines.collect::<String>());
+    let gateway = "[gateway]\nscheduler_max_concurrent = 1\nscheduler_priority_levels = 3\n\
+                   [[gateway.tenant]]\nname = 'alice'\nweight = 7\n\
+                   [[gateway.upstream]]\nname = 'model'\nkind = 'echo'\nlatency = '500ms'\n";
+    folder.write("headworks.toml", gateway);
+    folder.write("other.toml", &gateway.replace("500ms", "100ms"));
+    let p99 = |more: &[&str]| {
+        let ended = folder.run(&[&["sim", "--trace", "requests.csv", "--json"], more].concat());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let report: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        assert_eq!(report["classes"].as_array().unwrap().len(), 3, "{report}");
+        let wait = &report["classes"][0]["waits"]["p99"];
+        wait.as_f64().unwrap_or_else(|| panic!("{report:#}"))
+    };
+    // Twenty requests, one at a time.
+    assert!((9.0..10.0).contains(&p99(&[])), "{}", p99(&[]));
+    assert!((1.8..2.0).contains(&p99(&["--config", "other.toml"])));
+    let faster = ["--set", "gateway.scheduler_max_concurrent=20"];
+    assert_eq!(p99(&faster), 0.0);
+}
+
+#[test]
 fn errors_name_file_line_key_and_remedy() {
     let folder = Folder::new();
     folder.write("bad.toml", "[scheduler]\npolcy = \"wfq\"\n");

@@ -332,7 +332,7 @@ fn queue_timeouts(config: &GatewayConfig) -> Vec<Duration> {
     timeouts
 }
 
-fn classes(config: &GatewayConfig) -> Vec<ClassConfig> {
+pub(crate) fn classes(config: &GatewayConfig) -> Vec<ClassConfig> {
     let levels = usize::from(config.scheduler_priority_levels);
     let mut classes = ClassConfig::halving(levels);
     set_weights(&mut classes, &config.scheduler_weights);

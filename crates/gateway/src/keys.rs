@@ -5,7 +5,6 @@
 //! configuration.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use subtle::ConstantTimeEq;
 
 use crate::config::{GatewayConfig, KeySettings};
 use crate::error::Error;
-use crate::pattern;
+use crate::{pattern, secret_pattern};
 
 /// Tenant of all requests to a gateway without keys.
 pub(crate) const OPEN_TENANT: &str = "default";
@@ -82,7 +81,7 @@ impl Keys {
         };
         for key in keys {
             let principal = Principal::new(key, config.effective_default_class());
-            if let Some(hash) = key.hash.as_deref().and_then(decode_hex) {
+            if let Some(hash) = key.hash.as_deref().and_then(decode_hash) {
                 all.exact.insert(hash, principal);
             } else if let Some(prefix) = &key.prefix {
                 all.prefixes.push((prefix.clone(), principal));
@@ -149,20 +148,19 @@ impl Keys {
         if let Some(principal) = self.exact.get(&hash(key)) {
             return Some(principal.clone());
         }
-        // All prefixes are compared in full, so that the time tells nothing about them.
+        // All prefixes and patterns are compared in full: the time tells nothing about them.
         let by_prefix = self.prefixes.iter().fold(None, |found, one| {
             let prefix = one.0.reveal().as_bytes();
             let begins = key.as_bytes().get(..prefix.len());
             let is_same = begins.is_some_and(|begins| bool::from(begins.ct_eq(prefix)));
             found.or(is_same.then_some(one))
         });
-        let by_pattern = || {
-            self.patterns
-                .iter()
-                .find(|(pattern, _)| pattern::matches(pattern.reveal(), key))
-        };
+        let by_pattern = self.patterns.iter().fold(None, |found, one| {
+            let matches = secret_pattern::matches(one.0.reveal(), key);
+            found.or(matches.then_some(one))
+        });
         by_prefix
-            .or_else(by_pattern)
+            .or(by_pattern)
             .map(|(_, principal)| principal.clone())
     }
 }
@@ -171,22 +169,10 @@ fn hash(key: &str) -> [u8; 32] {
     Sha256::digest(key.as_bytes()).into()
 }
 
-fn encode_hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-fn decode_hex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
-    }
-    Some(bytes)
+fn decode_hash(text: &str) -> Option<[u8; 32]> {
+    let mut hash = [0; 32];
+    hex::decode_to_slice(text, &mut hash).ok()?;
+    Some(hash)
 }
 
 /// Content of the key file that `headworks gateway key` maintains.
@@ -240,14 +226,14 @@ impl KeyFile {
     pub fn add(&mut self, mut settings: KeySettings) -> Result<String, Error> {
         let mut random = [0; 32];
         getrandom::fill(&mut random)?;
-        let key = format!("hw-{}", encode_hex(&random));
+        let key = format!("hw-{}", hex::encode(random));
         if settings.id.is_empty() {
-            settings.id = format!("{}-{}", settings.tenant, &encode_hex(&hash(&key))[..6]);
+            settings.id = format!("{}-{}", settings.tenant, &hex::encode(hash(&key))[..6]);
         }
         if self.key.iter().any(|known| known.id == settings.id) {
             return Err(Error::KeyTaken(settings.id));
         }
-        settings.hash = Some(encode_hex(&hash(&key)));
+        settings.hash = Some(hex::encode(hash(&key)));
         self.key.push(settings);
         Ok(key)
     }

@@ -12,6 +12,7 @@ use headworks_service::outbound::Outbound;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
+use tokio_util::task::TaskTracker;
 
 use crate::active_config::{ActiveConfig, UpstreamIds};
 use crate::bookings::Bookings;
@@ -25,6 +26,7 @@ use crate::learned_limits::LearnedLimits;
 use crate::learned_outputs::LearnedOutputs;
 use crate::overrides::Overrides;
 use crate::request_log::RequestLog;
+use crate::retry_hints::RetryHints;
 use crate::time_rules;
 use crate::upstream::{Hints, ListedModels, Upstream};
 use crate::usage::{UsageLedger, UsageStore};
@@ -46,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) bookings: Bookings,
     pub(crate) faults: Faults,
     pub(crate) learned_outputs: LearnedOutputs,
+    pub(crate) retry_hints: RetryHints,
     pub(crate) listed_models: ListedModels,
     pub(crate) history: RequestHistory,
     pub(crate) ledger: UsageLedger,
@@ -54,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) queue_counts: QueueCounts,
     /// Large bodies that may be read at once.
     pub(crate) large_bodies: Semaphore,
+    /// Tasks that read the rest of responses whose clients have left.
+    pub(crate) abandoned: TaskTracker,
     pub(crate) started: Instant,
     /// Signals that a new configuration is in force.
     pub(crate) changed: Notify,
@@ -98,6 +103,7 @@ impl Shared {
             bookings: Bookings::default(),
             faults: Faults::default(),
             learned_outputs: LearnedOutputs::default(),
+            retry_hints: RetryHints::default(),
             listed_models: ListedModels::default(),
             history: RequestHistory::new(RequestIds::new(getrandom::u32()?)),
             log: config
@@ -110,6 +116,7 @@ impl Shared {
             large_bodies: Semaphore::new(
                 std::thread::available_parallelism().map_or(1, usize::from),
             ),
+            abandoned: TaskTracker::new(),
             started: Instant::now(),
             changed: Notify::new(),
             day: Mutex::new((i64::MIN, 0)),

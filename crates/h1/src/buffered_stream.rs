@@ -24,6 +24,8 @@ const MAX_READ_AHEAD: usize = 64 << 10;
 /// Initial capacity for a body that has not fully arrived. It grows with the data, so that an
 /// announced length alone cannot allocate much.
 const INITIAL_BODY_CAPACITY: usize = 64 << 10;
+/// Size of the pieces in which a chunked body is collected.
+const PIECE: usize = 1 << 20;
 /// Limits on reading the rest of a rejected body. Closing a socket with unread data resets the
 /// connection, and the client would lose the error response.
 const MAX_DRAIN: usize = 1 << 20;
@@ -192,9 +194,20 @@ impl<S: Transport> BufferedStream<S> {
 
     async fn read_chunked(&mut self, most: u64) -> Result<Bytes, BodyError> {
         let (mut chunks, mut body) = (Chunks::new(most), BytesMut::new());
+        // The length is unknown. One buffer that grows by doubling would need three times the
+        // memory of the body at worst, so a large body is collected in pieces.
+        let mut pieces = Vec::new();
         loop {
             match chunks.read(&mut self.input, &mut body) {
-                Ok(true) => return Ok(body.freeze()),
+                Ok(true) if pieces.is_empty() => return Ok(body.freeze()),
+                Ok(true) => {
+                    pieces.push(body);
+                    return Ok(joined(pieces));
+                }
+                Ok(false) if body.len() >= PIECE => {
+                    let next = BytesMut::with_capacity(2 * PIECE);
+                    pieces.push(std::mem::replace(&mut body, next));
+                }
                 Ok(false) => self.fill().await?,
                 Err(BadChunk::TooLarge) => return Err(BodyError::TooLarge),
                 Err(BadChunk::Malformed) => {
@@ -203,6 +216,16 @@ impl<S: Transport> BufferedStream<S> {
             }
         }
     }
+}
+
+/// Joins the pieces of a body. Each is freed as soon as it is copied.
+fn joined(pieces: Vec<BytesMut>) -> Bytes {
+    let length = pieces.iter().map(BytesMut::len).sum();
+    let mut whole = BytesMut::with_capacity(length);
+    for piece in pieces {
+        whole.extend_from_slice(&piece);
+    }
+    whole.freeze()
 }
 
 /// Sends all of `bytes`. Fails if the other side accepts nothing for `write_timeout`.

@@ -7,17 +7,22 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, Shutdown};
 use tokio::io::ReadBuf;
 
 use crate::bytes_acked::bytes_acked;
-use crate::{ResponseHead, Transport, take_response_head};
+use crate::{MAX_HEAD, ResponseHead, Transport, take_response_head};
 
+/// Most bytes of interim responses (1xx) before the response itself. A server could send them
+/// forever.
+const MAX_INTERIM: usize = 256 << 10;
 /// Size of the read buffer on the stack.
 const READ_BUFFER: usize = 16 << 10;
 
@@ -25,6 +30,12 @@ const READ_BUFFER: usize = 16 << 10;
 #[derive(Debug)]
 pub struct ClientConnection<S> {
     stream: S,
+    /// Bytes sent since the connection was opened.
+    sent: u64,
+    /// Bytes received since the request was sent, while there is no response.
+    received: usize,
+    /// Whether the server was told that nobody waits for its response.
+    is_half_closed: bool,
     /// Bytes received and not consumed yet.
     pub input: BytesMut,
 }
@@ -36,6 +47,47 @@ pub struct OutgoingRequest {
     body: Bytes,
     sent: usize,
     flushed: bool,
+    progress: Arc<CallProgress>,
+}
+
+/// How far a call got, shared with those who may have to abandon it. It is read each time that the
+/// call is polled, so the one who abandons a call polls it afterwards.
+#[derive(Debug, Default)]
+pub struct CallProgress {
+    sent: AtomicBool,
+    can_half_close: AtomicBool,
+    abandoned: AtomicBool,
+}
+
+impl CallProgress {
+    /// Whether a server has been sent the whole request and has not responded yet. Only then can
+    /// it be working on it.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Records whether a server has the whole request.
+    pub fn set_sent(&self, sent: bool) {
+        self.sent.store(sent, Ordering::Relaxed);
+    }
+
+    /// Whether the server can be told that nobody waits, while its response is still read.
+    #[must_use]
+    pub fn can_half_close(&self) -> bool {
+        self.is_sent() && self.can_half_close.load(Ordering::Relaxed)
+    }
+
+    /// Whether nobody waits for the response.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// Records that nobody waits for the response.
+    pub fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Reason why no response began.
@@ -73,7 +125,14 @@ impl OutgoingRequest {
             body,
             sent: 0,
             flushed: false,
+            progress: Arc::default(),
         }
+    }
+
+    /// The same request, with a progress that others can see.
+    #[must_use]
+    pub fn with_progress(self, progress: Arc<CallProgress>) -> OutgoingRequest {
+        OutgoingRequest { progress, ..self }
     }
 
     /// Whether all of it was sent.
@@ -100,6 +159,8 @@ impl OutgoingRequest {
         // A socket has nothing to flush, but TLS may hold a record that the socket had no room for.
         ready!(Pin::new(&mut *stream).poll_flush(cx))?;
         self.flushed = true;
+        self.progress.set_sent(true);
+        self.progress.can_half_close.store(true, Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
 }
@@ -109,6 +170,9 @@ impl<S: Transport> ClientConnection<S> {
     pub fn new(stream: S) -> Self {
         ClientConnection {
             stream,
+            sent: 0,
+            received: 0,
+            is_half_closed: false,
             input: BytesMut::new(),
         }
     }
@@ -129,7 +193,20 @@ impl<S: Transport> ClientConnection<S> {
         outgoing: &mut OutgoingRequest,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        outgoing.poll_send(&mut self.stream, cx)
+        let before = outgoing.sent;
+        let sent = outgoing.poll_send(&mut self.stream, cx);
+        self.sent += (outgoing.sent - before) as u64;
+        sent
+    }
+
+    /// Tells the server that nobody waits for its response, and keeps reading: what it has
+    /// generated until it stops is still counted. A server that looks for disconnects sees this as
+    /// one.
+    pub fn half_close(&mut self) {
+        if !std::mem::replace(&mut self.is_half_closed, true) {
+            // A connection that is gone already needs no notice.
+            let _ = rustix::net::shutdown(self.stream.socket(), Shutdown::Write);
+        }
     }
 
     /// Reads more input. Returns 0 at the end of the stream.
@@ -150,16 +227,18 @@ impl<S: Transport> ClientConnection<S> {
         &mut self,
         outgoing: &mut OutgoingRequest,
     ) -> Result<ResponseHead, SendError> {
-        let acked = bytes_acked(self.stream.socket());
+        let before = self.sent;
+        self.received = 0;
         let mut reply = poll_fn(|cx| self.poll_reply(outgoing, cx)).await;
         if let Ok(reply) = &mut reply {
             // A connection on which a part of the request is still to be sent cannot be reused.
-            reply.keep_alive &= outgoing.is_sent();
+            reply.keep_alive &= outgoing.is_sent() && !self.is_half_closed;
         }
+        outgoing.progress.set_sent(false);
         // A request is repeated silently only if the upstream read no byte of it: otherwise it
         // could be generated twice.
         reply.map_err(|cause| {
-            if outgoing.sent == 0 || self.was_closed_before(&cause, acked) {
+            if outgoing.sent == 0 || self.was_closed_before(&cause, before) {
                 (outgoing.sent, outgoing.flushed) = (0, false);
                 return SendError::Unsent;
             }
@@ -171,13 +250,15 @@ impl<S: Transport> ClientConnection<S> {
     ///
     /// Its close was then the first thing that came back: the end of the stream, or a broken pipe
     /// if the reset that answers the request came as well. A reset alone proves nothing, because
-    /// it overtakes acknowledgements.
-    fn was_closed_before(&self, cause: &io::Error, acked: Option<u64>) -> bool {
+    /// it overtakes acknowledgements. `before` is what was sent on the connection before the
+    /// request.
+    fn was_closed_before(&self, cause: &io::Error, before: u64) -> bool {
         let closed = [io::ErrorKind::UnexpectedEof, io::ErrorKind::BrokenPipe];
+        // The system counts the SYN as a byte.
+        let is_unread = |acked| acked <= before + 1;
         self.input.is_empty()
             && closed.contains(&cause.kind())
-            && acked.is_some()
-            && bytes_acked(self.stream.socket()) == acked
+            && bytes_acked(self.stream.socket()).is_some_and(is_unread)
     }
 
     fn poll_reply(
@@ -191,6 +272,9 @@ impl<S: Transport> ClientConnection<S> {
             Poll::Ready(Err(cause)) => Err(cause),
             _ => Ok(()),
         };
+        if outgoing.progress.is_abandoned() && outgoing.is_sent() {
+            self.half_close();
+        }
         loop {
             if let Some(reply) = take_response_head(&mut self.input).map_err(io::Error::other)? {
                 return Poll::Ready(Ok(reply));
@@ -201,12 +285,16 @@ impl<S: Transport> ClientConnection<S> {
                     let early = io::Error::new(io::ErrorKind::UnexpectedEof, early);
                     return Poll::Ready(Err(sent.err().unwrap_or(early)));
                 }
-                Poll::Ready(more) => more?,
+                Poll::Ready(more) => self.received += more?,
                 Poll::Pending => {
                     sent?;
                     return Poll::Pending;
                 }
-            };
+            }
+            if self.received > MAX_INTERIM + MAX_HEAD {
+                let cause = "too many interim responses";
+                return Poll::Ready(Err(io::Error::other(cause)));
+            }
         }
     }
 }
@@ -226,7 +314,8 @@ mod tests {
     }
 
     fn request() -> OutgoingRequest {
-        OutgoingRequest::new("/", "host", &HeaderMap::new(), Bytes::from_static(b"{}"))
+        let (headers, body) = (HeaderMap::new(), Bytes::from_static(b"{}"));
+        OutgoingRequest::new("/", "host", &headers, body)
     }
 
     #[tokio::test]
@@ -257,6 +346,31 @@ mod tests {
             assert!(matches!(sent, Err(SendError::Broken(_))), "all: {all}");
             upstream.await.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn endless_interim_responses_break_the_request() {
+        use tokio::io::AsyncWriteExt;
+        let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(100);
+        let (mut connection, mut peer) = pair().await;
+        let server = async { while peer.write_all(interim.as_bytes()).await.is_ok() {} };
+        let mut request = request();
+        let sent = tokio::select! {
+            sent = connection.send(&mut request) => sent,
+            () = server => unreachable!("the client is there"),
+        };
+        assert!(matches!(sent, Err(SendError::Broken(_))));
+    }
+
+    #[tokio::test]
+    async fn a_few_interim_responses_are_skipped() {
+        use tokio::io::AsyncWriteExt;
+        let (mut connection, mut peer) = pair().await;
+        let interim = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(50);
+        peer.write_all(interim.as_bytes()).await.unwrap();
+        let last = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+        peer.write_all(last.as_bytes()).await.unwrap();
+        assert!(connection.send(&mut request()).await.is_ok());
     }
 
     #[tokio::test]

@@ -31,7 +31,7 @@ mod transport;
 
 pub use buffered_stream::{BodyError, RequestBody};
 pub use chunks::{BadChunk, Chunks};
-pub use client::{ClientConnection, OutgoingRequest, SendError};
+pub use client::{CallProgress, ClientConnection, OutgoingRequest, SendError};
 pub use head_error::HeadError;
 pub use request_head::{
     Length, LineBuffer, MAX_HEAD, MAX_LINES, RequestHead, RequestLines, head_end, read_request_head,

@@ -45,10 +45,15 @@ pub(super) struct Load {
     address: SocketAddr,
     uri: String,
     client: Client<HttpConnector, Full<Bytes>>,
+    key: &'static str,
 }
 
-fn request(uri: &str) -> Request<Full<Bytes>> {
+fn request(uri: &str, key: &str) -> Request<Full<Bytes>> {
     let request = Request::post(uri).header("content-type", "application/json");
+    let request = match key {
+        "" => request,
+        key => request.header("x-api-key", key),
+    };
     let body = Full::new(Bytes::from_static(BODY.as_bytes()));
     request.body(body).expect("a request")
 }
@@ -67,7 +72,13 @@ impl Load {
             address,
             uri: format!("http://{address}/v1/chat/completions"),
             client: Client::builder(TokioExecutor::new()).build(connector),
+            key: "",
         }
+    }
+
+    /// The same load with an API key.
+    pub(super) fn with_key(self, key: &'static str) -> Load {
+        Load { key, ..self }
     }
 
     /// Sends `requests` requests with at most `most` in flight, and returns the total time in
@@ -78,7 +89,7 @@ impl Load {
             let mut tasks = JoinSet::new();
             let start = Instant::now();
             for _ in 0..requests {
-                let (answer, places) = (client.request(request(uri)), places.clone());
+                let (answer, places) = (client.request(request(uri, self.key)), places.clone());
                 tasks.spawn(async move {
                     let _place = places.acquire().await;
                     let response = answer.await.expect("an answer");
@@ -104,7 +115,10 @@ impl Load {
             for n in 0..requests {
                 let due = start + Duration::from_secs_f64(n as f64 / rate);
                 tokio::time::sleep_until(due.into()).await;
-                let (answer, times) = (self.client.request(request(&self.uri)), times.clone());
+                let (answer, times) = (
+                    self.client.request(request(&self.uri, self.key)),
+                    times.clone(),
+                );
                 tasks.spawn(async move {
                     let sent = Instant::now();
                     let response = answer.await.expect("an answer");
@@ -171,7 +185,7 @@ impl Load {
                 tasks.spawn(async move { drop(connection.await) });
                 for _ in first..count.min(first + EACH) {
                     sender.ready().await.expect("the connection stays");
-                    let answer = sender.send_request(request(&self.uri));
+                    let answer = sender.send_request(request(&self.uri, self.key));
                     tasks.spawn(async move { drop(answer.await) });
                 }
             }

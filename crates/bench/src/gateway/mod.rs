@@ -6,6 +6,7 @@
 
 mod admission;
 mod contenders;
+mod hostile;
 mod load;
 mod roles;
 
@@ -51,7 +52,7 @@ pub(crate) struct Options {
     /// the rate.
     #[arg(long, value_name = "COMMAND")]
     litellm: Option<PathBuf>,
-    /// Run only these parts: passing, slots, admission or memory.
+    /// Run only these parts: passing, slots, admission, hostile or memory.
     #[arg(long, value_name = "PART")]
     only: Vec<String>,
     /// Run as one of the processes. Used by the bench itself.
@@ -93,6 +94,9 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
     if options.wants("admission") {
         admission::run(options.rounds, &mut report);
+    }
+    if options.wants("hostile") {
+        hostile::run(options.rounds, options.requests, options.rate, &mut report);
     }
     if options.wants("memory") {
         memory(options, &mut report);

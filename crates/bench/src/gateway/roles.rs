@@ -21,6 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
 
+use super::hostile;
 use super::load::SERVED;
 
 type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
@@ -39,6 +40,14 @@ pub(super) fn run(role: &str, upstream: Option<SocketAddr>) -> ExitCode {
     runtime.block_on(async {
         match (role, upstream) {
             ("mock", _) => serve(|_| async { answer().await }).await,
+            ("obedient", _) => serve(obey).await,
+            ("tenants", Some(upstream)) => {
+                let keys = "scheduler_max_concurrent = 1000\n\
+                            [[gateway.key]]\nprefix = 'sk-victim'\ntenant = 'victim'\n\
+                            [[gateway.key]]\nprefix = 'sk-hostile'\ntenant = 'hostile'";
+                ours(upstream, keys).await;
+            }
+            ("hostile", Some(gateway)) => hostile::attack(gateway).await,
             ("hanging", _) => serve(|_| std::future::pending()).await,
             ("bare", Some(upstream)) => bare(upstream).await,
             ("ours", Some(upstream)) => ours(upstream, "scheduler_max_concurrent = 1000").await,
@@ -51,6 +60,24 @@ pub(super) fn run(role: &str, upstream: Option<SocketAddr>) -> ExitCode {
         }
     });
     ExitCode::SUCCESS
+}
+
+/// Answers as the request asks.
+async fn obey(request: Request<Incoming>) -> Response<Body> {
+    let action = request.headers().get(hostile::ACTION);
+    let action = action.and_then(|action| action.to_str().ok()).unwrap_or("");
+    let status = http::StatusCode::from_bytes(action.as_bytes());
+    let mut response = answer().await;
+    if let Ok(status) = status {
+        *response.status_mut() = status;
+    }
+    if action == "stream" {
+        let events = http::HeaderValue::from_static("text/event-stream");
+        response
+            .headers_mut()
+            .insert(http::header::CONTENT_TYPE, events);
+    }
+    response
 }
 
 async fn answer() -> Response<Body> {
@@ -114,8 +141,8 @@ async fn bare(upstream: SocketAddr) {
 
 async fn ours(upstream: SocketAddr, settings: &str) {
     let text = format!(
-        "[gateway]\nlisten = '127.0.0.1:0'\nscheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0\n{settings}\n\
-         open = true\n[[gateway.upstream]]\nname = 'mock'\nurl = 'http://{upstream}'\n"
+        "[gateway]\nlisten = '127.0.0.1:0'\nscheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0\nopen = true\n{settings}\n\
+         [[gateway.upstream]]\nname = 'mock'\nurl = 'http://{upstream}'\n"
     );
     let schema = Schema::new().with::<GatewayConfig>();
     let loaded = schema.load(&Sources::new().text("bench.toml", text));

@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use headworks_gateway::GatewayConfig;
 use headworks_service::exit::Exit;
 use headworks_sim::{Report, Scenario, SimError, Trial, shipped_names};
 
+use crate::applications::schema;
 use crate::arguments::Common;
 use crate::commands::reject_config_flags;
+use crate::overrides;
 use crate::report::{UsageError, data};
 use output_file::OutputFile;
 use progress::ProgressLine;
@@ -26,7 +29,7 @@ pub(crate) struct SimCommand {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Replay recorded requests (arrival time in seconds, class, flow, cost; one per line) under
-    /// the rules of the scenario, or the default ones.
+    /// the rules of the scenario; without one, those of the gateway's configuration.
     #[arg(long, value_name = "FILE.csv")]
     trace: Option<PathBuf>,
     /// Maximum steps (submissions, grants and time advances); overrides the scenario and the
@@ -45,7 +48,9 @@ pub(crate) struct SimCommand {
 }
 
 pub(crate) fn run(command: &SimCommand, common: &Common) -> anyhow::Result<Exit> {
-    reject_config_flags(common, "sim")?;
+    if command.scenario.is_some() || command.trace.is_none() {
+        reject_config_flags(common, "sim")?;
+    }
     if command.list {
         for name in shipped_names() {
             let scenario = Scenario::shipped(name).context("a shipped scenario")?;
@@ -53,7 +58,7 @@ pub(crate) fn run(command: &SimCommand, common: &Common) -> anyhow::Result<Exit>
         }
         return Ok(Exit::Done);
     }
-    let scenario = scenario(command)?;
+    let scenario = scenario(command, common)?;
     if let Some(page) = &command.html {
         reject_input_as_output(page, command)?;
     }
@@ -104,10 +109,10 @@ impl From<SimError> for UsageError {
     }
 }
 
-fn scenario(command: &SimCommand) -> anyhow::Result<Scenario> {
+fn scenario(command: &SimCommand, common: &Common) -> anyhow::Result<Scenario> {
     let scenario = match (&command.scenario, &command.trace) {
         (Some(name), _) => Scenario::open(name).map_err(UsageError::from)?,
-        (None, Some(_)) => Scenario::for_replay(),
+        (None, Some(_)) => gateway_scenario(common)?,
         (None, None) => {
             let words = "nothing to simulate: name a scenario file or a shipped scenario \
                          (`headworks sim --list`), or give `--trace requests.csv`";
@@ -118,6 +123,13 @@ fn scenario(command: &SimCommand) -> anyhow::Result<Scenario> {
         Some(steps) => scenario.with_max_steps(steps),
         None => scenario,
     })
+}
+
+/// The rules of the gateway's configuration.
+fn gateway_scenario(common: &Common) -> anyhow::Result<Scenario> {
+    let config = schema().load(&overrides::sources(common)?)?;
+    let text = config.section::<GatewayConfig>().replay_scenario();
+    Ok(Scenario::from_text("gateway", &text).map_err(UsageError::from)?)
 }
 
 fn report(command: &SimCommand, scenario: &Scenario) -> anyhow::Result<Report> {

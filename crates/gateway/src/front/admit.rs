@@ -290,4 +290,84 @@ mod tests {
         assert_eq!(key(&all[..2]).as_deref(), Some("b"));
         assert_eq!(key(&[("authorization", "Basic b")]), None);
     }
+
+    fn large_body() -> Bytes {
+        let items = "{\"content\":\"word\"},".repeat((31 << 20) / 19);
+        Bytes::from(format!("{{\"model\":\"m\",\"messages\":[{items}{{}}]}}"))
+    }
+
+    fn shared() -> Arc<Shared> {
+        let config = Arc::new(crate::GatewayConfig::default());
+        let outbound = headworks_service::outbound::OutboundConfig::default();
+        let outbound = headworks_service::outbound::Outbound::new(&outbound).unwrap();
+        Shared::new(&config, outbound).unwrap()
+    }
+
+    /// A serving thread has a runtime of one thread, as this test has. The order of events tells
+    /// whether reading the body occupies it.
+    #[tokio::test]
+    async fn a_large_body_does_not_occupy_its_thread() {
+        let (shared, body) = (shared(), large_body());
+        let order = std::cell::RefCell::new(Vec::new());
+        let large = async {
+            assert!(summary(&shared, &body).await.is_ok());
+            order.borrow_mut().push("large");
+        };
+        let other = async { order.borrow_mut().push("other") };
+        tokio::join!(large, other);
+        assert_eq!(*order.borrow(), ["other", "large"]);
+        // A small one is not worth a change of threads.
+        order.borrow_mut().clear();
+        let small = async {
+            let body = Bytes::from_static(b"{\"model\":\"m\"}");
+            assert!(summary(&shared, &body).await.is_ok());
+            order.borrow_mut().push("small");
+        };
+        let other = async { order.borrow_mut().push("other") };
+        tokio::join!(small, other);
+        assert_eq!(*order.borrow(), ["small", "other"]);
+    }
+
+    /// Only as many large bodies are read at once as there are CPUs. While that many are, another
+    /// one waits, and requests with small bodies pass it on every thread.
+    #[tokio::test]
+    async fn small_requests_pass_a_large_body_that_waits() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let config = crate::GatewayConfig {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            open: true,
+            ..crate::GatewayConfig::default()
+        };
+        let outbound = headworks_service::outbound::OutboundConfig::default();
+        let outbound = headworks_service::outbound::Outbound::new(&outbound).unwrap();
+        let shutdown = headworks_service::shutdown::Shutdown::new();
+        let gateway = crate::Gateway::start(&Arc::new(config), outbound, &shutdown).unwrap();
+        let (shared, address) = (gateway.shared.clone(), gateway.address());
+        let send = async |body: &[u8]| {
+            let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            let head = format!(
+                "POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            stream.write_all(head.as_bytes()).await.unwrap();
+            stream.write_all(body).await.unwrap();
+            stream
+        };
+        let status = async |mut stream: tokio::net::TcpStream| {
+            let mut status = [0; 12];
+            stream.read_exact(&mut status).await.unwrap();
+            String::from_utf8_lossy(&status[9..]).into_owned()
+        };
+        let busy = shared.large_bodies.available_permits() as u32;
+        let busy = shared.large_bodies.acquire_many(busy).await.unwrap();
+        let large = send(&large_body()).await;
+        // Connections are served by the threads in turn.
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        for _ in 0..2 * threads {
+            let small = br#"{"model":"echo","messages":[{"role":"user","content":"a"}]}"#;
+            assert_eq!(status(send(small).await).await, "200");
+        }
+        drop(busy);
+        assert_eq!(status(large).await, "404", "the echo serves no model `m`");
+    }
 }

@@ -15,7 +15,8 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::body::GatewayBody;
-use super::in_flight::InFlight;
+use super::call_permit::CallPermit;
+use super::in_flight::{End, InFlight};
 use super::relay::{Limits, Relay};
 use super::request::{DEFAULT_RETRY, ScheduledRequest, no_upstream};
 use crate::history::Stage;
@@ -53,59 +54,76 @@ enum Attempt {
     Final(Health, UnservedResult),
     /// The upstream has received the request and may have generated something, but did not respond.
     Lost(Problem),
+    /// The client had left, and no response came.
+    Abandoned,
 }
 
 impl ScheduledRequest {
     /// Tries upstreams until one responds or none is left.
     pub(crate) async fn attempts(
         &mut self,
-        mut permit: Permit,
+        permit: Permit,
     ) -> Result<Response<GatewayBody>, Problem> {
+        let mut permit = CallPermit::new(permit, &self.progress);
         let began = Instant::now();
         let mut result = None;
         loop {
             let Some((upstream, probe)) = self.choose(permit.target()) else {
                 // Nothing was sent, so the whole charge is returned.
                 let elsewhere = Report::elsewhere().target(Health::Unknown);
-                permit = match (permit.reacquire(elsewhere).await, result.take()) {
+                let next = match (permit.take().reacquire(elsewhere).await, result.take()) {
                     (Ok(next), _) => next,
                     (Err(_), Some(result)) => return self.give_up(result, began),
                     (Err(_), None) => self.reschedule().await?,
                 };
+                permit = CallPermit::new(next, &self.progress);
                 continue;
             };
             self.tried.push(upstream.id);
-            self.record_attempt(&upstream, &permit);
+            self.record_attempt(&upstream, permit.aged());
             let attempt = self.attempt(&upstream).await;
             drop(probe);
             let health = match attempt {
                 Attempt::Responded(answer) => {
-                    return Ok(self.respond(&upstream, answer, Some(permit), began));
+                    return Ok(self.respond(&upstream, answer, Some(permit.take()), began));
                 }
                 Attempt::TryNext(health, unserved) => {
                     result = Some(unserved);
                     health
                 }
                 Attempt::Final(health, unserved) => {
-                    permit.finish(Report::done_at(Cost(0)).target(health));
+                    permit
+                        .take()
+                        .finish(Report::done_at(Cost(0)).target(health));
                     return self.give_up(unserved, began);
                 }
                 Attempt::Lost(problem) => {
-                    permit.finish(Report::failed());
+                    permit.take().finish(Report::failed());
                     self.maybe_generated = true;
                     return Err(problem);
                 }
+                Attempt::Abandoned => return Err(no_upstream()),
             };
+            // Nobody waits for the response of another upstream.
+            if self.progress.is_abandoned() {
+                permit
+                    .take()
+                    .finish(Report::done_at(Cost(0)).target(health));
+                return self.give_up(result.unwrap_or_else(|| no_upstream().into()), began);
+            }
             // Another upstream of the same pool needs no other permit.
             if self.left().any(|left| left.target == permit.target()) {
                 continue;
             }
             if self.left().next().is_none() {
-                permit.finish(Report::done_at(Cost(0)).target(health));
+                permit
+                    .take()
+                    .finish(Report::done_at(Cost(0)).target(health));
                 return self.give_up(result.unwrap_or_else(|| no_upstream().into()), began);
             }
-            match permit.reacquire(Report::elsewhere().target(health)).await {
-                Ok(next) => permit = next,
+            let elsewhere = Report::elsewhere().target(health);
+            match permit.take().reacquire(elsewhere).await {
+                Ok(next) => permit = CallPermit::new(next, &self.progress),
                 // No permit for another upstream in time: the client gets the result of this one.
                 Err(_) => {
                     return self.give_up(result.unwrap_or_else(|| no_upstream().into()), began);
@@ -134,16 +152,18 @@ impl ScheduledRequest {
             true => self.forward.take(),
             false => self.forward.clone(),
         };
-        // From here on the upstream may generate. If the client disconnects now, `drop` books the
-        // usage.
-        self.awaiting_response = true;
         let answer = upstream
-            .call(&self.context.client_pool, forward, most)
+            .call(&self.context.client_pool, forward, most, &self.progress)
             .await;
-        self.awaiting_response = false;
         let metrics = &upstream.metrics;
         let answer = match answer {
             Ok(answer) => answer,
+            // The upstream stopped because it was told to. If it had the request, `drop` books it.
+            Err(failure) if self.progress.is_abandoned() => {
+                let is_sent = matches!(failure, CallError::Timeout(_) | CallError::Broken(_));
+                self.progress.set_sent(is_sent);
+                return Attempt::Abandoned;
+            }
             Err(failure) => {
                 metrics.failed.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(
@@ -242,7 +262,7 @@ impl ScheduledRequest {
     }
 
     /// Records the attempt in the history. The first attempt also ends the wait.
-    fn record_attempt(&mut self, upstream: &Upstream, permit: &Permit) {
+    fn record_attempt(&mut self, upstream: &Upstream, aged: bool) {
         self.response_headers
             .upstream
             .clone_from(&upstream.name_header);
@@ -250,7 +270,7 @@ impl ScheduledRequest {
         self.shared.history.update(self.number, |entry| {
             entry.stage = Stage::Running;
             (entry.waited, entry.reason) = (Some(waited), reason);
-            entry.aged |= permit.aged();
+            entry.aged |= aged;
             entry.upstreams.push(upstream.label.clone());
         });
     }
@@ -308,6 +328,7 @@ impl ScheduledRequest {
             status: parts.status.as_u16(),
             events: content.is_some_and(|content| content.starts_with(b"text/event-stream")),
             began,
+            left: self.progress.is_abandoned().then_some(End::Disconnected),
             settled: false,
         };
         let limits = Limits {

@@ -62,6 +62,8 @@ pub(crate) struct InFlight {
     /// Whether the response is a stream of events.
     pub(crate) events: bool,
     pub(crate) began: Instant,
+    /// How the client's part ended, if the rest of the response was read without it.
+    pub(crate) left: Option<End>,
     pub(crate) settled: bool,
 }
 
@@ -83,6 +85,9 @@ impl InFlight {
 
     /// Remembers the length of a complete response, for the estimates of later requests.
     fn learn_output(&self, end: End, usage: Usage) {
+        if end == End::Complete && self.status < 400 {
+            self.shared.retry_hints.served(self.began.elapsed());
+        }
         let output = usage.output.filter(|output| *output > 0);
         if let (End::Complete, Some(output)) = (end, output) {
             let output = output.div_ceil(self.choices.max(1));
@@ -111,36 +116,25 @@ impl InFlight {
         }
     }
 
-    /// Tokens to book. An error costs nothing. Otherwise the prompt counts, and at least as much
-    /// output as was relayed. If a client disconnects during a response that is not a stream, the
-    /// upstream generates the rest anyway, so the expected output counts.
+    /// Tokens to book. An error costs nothing. Otherwise the prompt counts, and the output as the
+    /// upstream reported it, or as it was read. A response that is not a stream says nothing until
+    /// it is complete: if it ends early, the expected output counts.
     fn usage(&self, end: End, meter: &Meter) -> Usage {
         if self.status >= 400 {
             return Usage::default();
         }
         let reported = meter.reported().unwrap_or_default();
-        let relayed = match self.events {
-            true => meter.events().max(meter.written()),
-            false => meter.written(),
-        };
         let ended_early = matches!(end, End::Disconnected | End::Unread | End::TooLong);
         let output = match reported.output {
-            Some(output) if self.is_last_report(end, meter) => output,
-            Some(output) => output.max(relayed),
-            None if ended_early && !self.events => relayed.max(self.expected_output),
-            None => relayed,
+            _ if self.events => meter.streamed(),
+            Some(output) => output,
+            None if ended_early => meter.written().max(self.expected_output),
+            None => meter.written(),
         };
         Usage {
             input: reported.input.or(Some(self.prompt)),
             output: Some(output),
         }
-    }
-
-    /// Whether the last report covers the whole response. A stream of Anthropic's API reports
-    /// twice: at the start, before anything was generated, and at the end.
-    fn is_last_report(&self, end: End, meter: &Meter) -> bool {
-        let reports_at_start = self.events && self.dialect == Dialect::Anthropic;
-        end == End::Complete && (!reports_at_start || meter.reports() > 1)
     }
 
     fn release_permit(&mut self, end: End, usage: Option<Usage>) {
@@ -165,7 +159,7 @@ impl InFlight {
     }
 
     fn record(&self, end: End, usage: Usage) {
-        let (stage, reason) = end.reason();
+        let (stage, reason) = self.left.unwrap_or(end).reason();
         // An error response does not prove that the model exists. Booked by name, invented model
         // names could fill the usage table.
         let model = if self.status < 400 {

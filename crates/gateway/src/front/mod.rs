@@ -9,11 +9,14 @@
 //! - `relay` streams the response to the client, with the permit inside it.
 //!
 //! When a client disconnects, its future or its response body is dropped. That alone removes the
-//! request from the queue, or frees its slot and closes the upstream's connection.
+//! request from the queue. An upstream that has the request already is told that nobody waits, and
+//! what it sends until it stops is read in the background (`running`, `relay`). Then the slot is
+//! free.
 
 mod admit;
 mod attempt;
 mod body;
+mod call_permit;
 mod descriptors;
 mod idle_timeout;
 mod in_flight;
@@ -24,6 +27,7 @@ mod relay;
 mod request;
 mod response_headers;
 pub(crate) mod route;
+mod running;
 mod serve_threads;
 mod service;
 mod upload;

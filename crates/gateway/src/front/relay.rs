@@ -1,8 +1,12 @@
 //! Relays an upstream's response to the client, with the permit inside the body.
 //!
+//! If the client leaves, the rest of the response is read without it: what the upstream generates
+//! until it stops is booked. The upstream is told at once that nobody waits.
+//!
 //! The parts that hold the upstream's connection and the permit are behind a lock, which the idle
 //! check of `idle_timeouts` shares. See `docs/adr/0007`.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -19,6 +23,7 @@ use super::idle_timeout::IdleTimeouts;
 use super::in_flight::{End, InFlight};
 use crate::upstream::UpstreamBody;
 use crate::wire::{Meter, Problem};
+use headworks_h1::timeout;
 
 /// The response as its client's connection sees it. Dropping it closes the upstream's connection
 /// and returns the permit.
@@ -65,9 +70,49 @@ struct Source {
     first: bool,
 }
 
+/// Longest time in which an upstream has to end a stream whose client has left. Then its connection
+/// is closed.
+const STREAM_LINGER: Duration = Duration::from_secs(1);
+
 impl Drop for Source {
     fn drop(&mut self) {
         self.in_flight.settle(End::Disconnected, &self.meter);
+    }
+}
+
+impl Source {
+    /// Ends the client's part of the response. The rest is read in the background if the upstream
+    /// can be told that nobody waits for it; otherwise the connection is closed.
+    fn leave(mut self, end: End, limits: Limits) {
+        // Without a runtime, the process is about to exit.
+        let can_read_on = self.body.half_close() && tokio::runtime::Handle::try_current().is_ok();
+        if !can_read_on {
+            return self.in_flight.settle(end, &self.meter);
+        }
+        self.in_flight.left = Some(end);
+        let tasks = self.in_flight.shared.abandoned.clone();
+        tasks.spawn(async move {
+            let most = match self.in_flight.events {
+                true => STREAM_LINGER,
+                // A response that is not a stream has its usage report at its end.
+                false => limits.whole,
+            };
+            let complete = matches!(timeout(most, self.read_rest(limits.idle)).await, Ok(true));
+            let end = if complete { End::Complete } else { end };
+            self.in_flight.settle(end, &self.meter);
+        });
+    }
+
+    /// Reads to the end of the response. Returns whether it is complete.
+    async fn read_rest(&mut self, idle: Duration) -> bool {
+        loop {
+            let frame = poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx));
+            match timeout(idle, frame).await {
+                Ok(Some(Ok(frame))) => self.record_frame(&frame),
+                Ok(None) => return true,
+                Ok(Some(Err(_))) | Err(_) => return false,
+            }
+        }
     }
 }
 
@@ -123,8 +168,13 @@ impl Drop for Relay {
         self.idle_timeouts.remove(self.key);
         // Taken under the lock, dropped outside it: dropping it settles the request and returns the
         // permit, which wakes others.
-        let source = self.shared_relay.0.lock().source.take();
-        drop(source);
+        let (source, limits) = {
+            let mut state = self.shared_relay.0.lock();
+            (state.source.take(), state.limits)
+        };
+        if let Some(source) = source {
+            source.leave(End::Disconnected, limits);
+        }
     }
 }
 
@@ -267,7 +317,14 @@ impl SharedRelay {
         }
         if let Some((end, problem)) = state.overdue(now) {
             state.final_item = Some(state.final_error(problem));
-            state.end(end);
+            match state.source.take() {
+                // The client is gone in all but name.
+                Some(source) if end == End::Unread => source.leave(end, state.limits),
+                source => {
+                    state.source = source;
+                    state.end(end);
+                }
+            }
             if let Some(waker) = state.waker.take() {
                 waker.wake();
             }

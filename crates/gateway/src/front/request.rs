@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use headworks_core::{
     Class, Cost, Job, Key, Reason, TargetId, TargetState, Time, Unservable, View,
 };
+use headworks_h1::CallProgress;
 use headworks_pool::{Acquire, Denied, EndReason, Permit};
 use headworks_service::config::format_duration;
 use http::{Response, StatusCode};
@@ -19,21 +20,17 @@ use super::body::GatewayBody;
 use super::progress;
 use super::response_headers::ResponseHeaders;
 use super::route::ServeContext;
+use super::running::RunningRequest;
 use crate::active_config::ActiveConfig;
 use crate::history::{HistoryEntry, Stage};
 use crate::keys::Principal;
+use crate::retry_hints::{Load, Rejection};
 use crate::shared::{QueueCounts, QueuedGuard, Shared};
 use crate::upstream::{ForwardedRequest, Upstream, UpstreamId, Viewpoint, Wait};
 use crate::wire::{Dialect, Problem, RequestSummary, Usage};
 
 /// Retry hint where nothing is known, and during shutdown.
 pub(crate) const DEFAULT_RETRY: Duration = Duration::from_secs(1);
-
-/// Bounds of the retry hints that the gateway computes itself.
-const SHORTEST_RETRY: Duration = Duration::from_millis(100);
-const LONGEST_RETRY: Duration = Duration::from_secs(120);
-/// Window in which grants are counted.
-const RECENT: Duration = Duration::from_secs(60);
 
 /// A request that is queued or running. Boxed, because it moves from one future to the next.
 pub(crate) struct ScheduledRequest {
@@ -58,8 +55,8 @@ pub(crate) struct ScheduledRequest {
     pub(crate) tried: SmallVec<[UpstreamId; 2]>,
     pub(crate) response_headers: ResponseHeaders,
     pub(crate) disconnect_guard: DisconnectGuard,
-    /// Whether an upstream has the request and has not responded yet.
-    pub(crate) awaiting_response: bool,
+    /// How far the current call to an upstream got.
+    pub(crate) progress: Arc<CallProgress>,
     /// Whether an upstream received the request and never responded.
     pub(crate) maybe_generated: bool,
 }
@@ -67,11 +64,12 @@ pub(crate) struct ScheduledRequest {
 /// Books the usage of a client that disconnects before the response begins.
 impl Drop for ScheduledRequest {
     fn drop(&mut self) {
-        if !self.awaiting_response {
+        // An upstream that does not have the whole request generates nothing.
+        if !self.progress.is_sent() {
             return;
         }
-        // A stream stops when its connection closes, and nothing of it was relayed. Any other
-        // response is generated to its end.
+        // A stream stops when its connection closes, and nothing of it was read. Any other
+        // response may have been generated to its end, and nobody knows its length.
         let output = match self.summary.stream {
             true => 0,
             false => self.expected(),
@@ -145,12 +143,7 @@ impl ScheduledRequest {
         match permit {
             Ok(permit) => {
                 self.record_grant(&permit);
-                // Boxed, so that a queued request does not hold the space that only a running one
-                // needs.
-                match Box::pin(self.attempts(permit)).await {
-                    Ok(response) => response,
-                    Err(problem) => self.fail(&problem),
-                }
+                RunningRequest::new(self, permit).await
             }
             Err(problem) => self.reject(&problem),
         }
@@ -173,12 +166,17 @@ impl ScheduledRequest {
     pub(crate) async fn reschedule(&mut self) -> Result<Permit, Problem> {
         loop {
             if let Some(Wait::Probe(outcome)) = self.wait_for() {
-                let left = self.deadline.since(self.shared.permits.now());
-                if tokio::time::timeout(left, outcome.cancelled())
-                    .await
-                    .is_err()
-                {
-                    return Err(self.rejection(&Denied::Ended(EndReason::Expired)));
+                // In the meantime the request is delayed in the scheduler, so that those who wait
+                // are counted and bounded like all others. Its deadline comes before its start.
+                let delayed = self.submit(self.left(), self.deadline)?;
+                tokio::select! {
+                    biased;
+                    () = outcome.cancelled() => {}
+                    ended = delayed => {
+                        let expired = Denied::Ended(EndReason::Expired);
+                        let denied = ended.err().unwrap_or(expired);
+                        return Err(self.rejection(&denied));
+                    }
                 }
             }
             match self.acquire()?.await {
@@ -224,9 +222,6 @@ impl ScheduledRequest {
         let is_ready = |upstream: &&Arc<Upstream>| {
             wait.is_some() || upstream.health.wait(self.viewpoint(), now).is_none()
         };
-        let ready = self.left().filter(is_ready);
-        let targets: SmallVec<[TargetId; 4]> = ready.map(|upstream| upstream.target).collect();
-        let targets = self.shared.target_set(&targets).ok_or_else(no_upstream)?;
         let start = match wait {
             Some(Wait::Until(until)) => permits.now() + until.saturating_duration_since(now),
             _ => permits.now(),
@@ -234,6 +229,17 @@ impl ScheduledRequest {
         if start > self.deadline {
             return Err(self.suspended(start.since(permits.now())));
         }
+        self.submit(self.left().filter(is_ready), start)
+    }
+
+    /// Submits the request to the scheduler, to be granted by one of `upstreams` from `start` on.
+    fn submit<'a>(
+        &self,
+        upstreams: impl Iterator<Item = &'a Arc<Upstream>>,
+        start: Time,
+    ) -> Result<Acquire, Problem> {
+        let targets: SmallVec<[TargetId; 4]> = upstreams.map(|upstream| upstream.target).collect();
+        let targets = self.shared.target_set(&targets).ok_or_else(no_upstream)?;
         // Only a retry can have a booking, so other requests are spared the hash of their body.
         let booking = self
             .is_retry
@@ -252,7 +258,7 @@ impl ScheduledRequest {
             .booking(booking)
             .start_at(start)
             .expire_at(self.deadline);
-        Ok(permits.acquire(job))
+        Ok(self.shared.permits.acquire(job))
     }
 
     /// Cost for the scheduler: the estimate, which is capped. A request beyond the context limit
@@ -405,43 +411,63 @@ impl ScheduledRequest {
     }
 
     /// When a rejected client should retry.
-    fn retry_after(&self, rejection: &Denied) -> Duration {
-        let told = rejection.retry_after();
-        match rejection {
-            // The queue moves too slowly for this request: earlier than that, nothing has changed.
-            Denied::Refused {
-                reason: Reason::DeadlineUnreachable,
-                ..
-            } => {
-                let longest_wait = self.deadline.since(self.arrived);
-                let too_late = self.queue_time().saturating_sub(longest_wait);
-                told.unwrap_or_default().max(too_late).max(SHORTEST_RETRY)
+    fn retry_after(&self, denied: &Denied) -> Duration {
+        let told = denied.retry_after();
+        let reason = match denied {
+            Denied::Refused { reason, .. } => Some(*reason),
+            _ => None,
+        };
+        let rejection = match (denied, reason) {
+            (_, Some(Reason::Full)) | (Denied::Ended(EndReason::Shed { .. }), _) => {
+                let booked = denied.booking().is_some();
+                Rejection::Full { booked }
             }
-            Denied::Ended(EndReason::Expired) => self.queue_time(),
-            _ => told.unwrap_or(DEFAULT_RETRY),
-        }
+            (_, Some(Reason::DeadlineUnreachable)) => Rejection::Unreachable {
+                ahead: self.queued_before(),
+                patience: self.deadline.since(self.arrived),
+            },
+            (Denied::Ended(EndReason::Expired), _) => Rejection::Expired {
+                ahead: self.queued_before(),
+            },
+            // A request that cannot be delayed waits for its upstreams elsewhere.
+            (_, Some(Reason::DelayedFull)) => match self.wait_for() {
+                Some(Wait::Until(until)) => {
+                    return until.saturating_duration_since(Instant::now());
+                }
+                _ => return DEFAULT_RETRY,
+            },
+            _ => return told.unwrap_or(DEFAULT_RETRY),
+        };
+        let in_force = self.shared.in_force.load();
+        let load = Load {
+            now: self.shared.permits.now(),
+            running: self.shared.permits.inspect().running,
+            oldest: self.oldest_running(),
+            output: self.expected(),
+            cost: self.cost(),
+            limits: &in_force.limits,
+        };
+        self.shared.retry_hints.after(rejection, told, &load)
     }
 
-    /// Time in which the requests that are queued now in this class and in more urgent ones will
-    /// have been granted, if grants go on as in the last minute.
-    fn queue_time(&self) -> Duration {
-        let window = RECENT.min(self.shared.started.elapsed());
-        let mut granted = 0u32;
-        self.shared
-            .history
-            .since(Timestamp::now() - RECENT, |entry| {
-                granted += u32::from(entry.waited.is_some() && entry.class <= self.class);
-            });
+    /// Requests that are queued in this class and in more urgent ones.
+    fn queued_before(&self) -> u64 {
         let view = self.shared.permits.inspect();
         let classes = view.classes.iter().take(usize::from(self.class.0) + 1);
-        let ahead = classes.map(|class| class.waiting).sum::<u64>() + 1;
-        let waited = self.shared.permits.now().since(self.arrived);
-        let time = match granted {
-            // Nothing was granted for as long as this request waited.
-            0 => waited.max(DEFAULT_RETRY),
-            granted => (window / granted).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX)),
-        };
-        time.clamp(SHORTEST_RETRY, LONGEST_RETRY)
+        classes.map(|class| class.waiting).sum()
+    }
+
+    /// How long the oldest of the requests at upstreams has been running.
+    fn oldest_running(&self) -> Duration {
+        let now = Timestamp::now();
+        let mut oldest = Duration::ZERO;
+        self.shared.history.since(Timestamp::MIN, |entry| {
+            if entry.stage == Stage::Running {
+                let age = Duration::try_from(now.duration_since(entry.arrived)).unwrap_or_default();
+                oldest = oldest.max(age.saturating_sub(entry.waited.unwrap_or_default()));
+            }
+        });
+        oldest
     }
 
     fn record_arrival(&self) {
@@ -476,7 +502,7 @@ impl ScheduledRequest {
     }
 
     /// Fails the request: no upstream responded.
-    fn fail(&mut self, problem: &Problem) -> Response<GatewayBody> {
+    pub(crate) fn fail(&mut self, problem: &Problem) -> Response<GatewayBody> {
         let (shared, tenant) = (&self.shared, &self.principal.tenant);
         let usage = Usage {
             // An upstream that received the request has at least read the prompt.

@@ -214,7 +214,7 @@ async fn prepare(
             answered: false,
             tokens: None,
         },
-        awaiting_response: false,
+        progress: Arc::default(),
         maybe_generated: false,
         context: context.clone(),
         shared: shared.clone(),

@@ -101,4 +101,7 @@ async fn serve(
     }
     clients.close();
     clients.wait().await;
+    // Of all threads: closed by each, and empty when the last one has ended.
+    context.shared.abandoned.close();
+    context.shared.abandoned.wait().await;
 }

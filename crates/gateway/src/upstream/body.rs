@@ -22,6 +22,20 @@ pub(crate) enum UpstreamBody {
     Echo(EchoBody),
 }
 
+impl UpstreamBody {
+    /// Tells the upstream that nobody waits for the rest, which can still be read. Returns whether
+    /// the transport can do that.
+    pub(crate) fn half_close(&mut self) -> bool {
+        match self {
+            UpstreamBody::Direct(body) => {
+                body.half_close();
+                true
+            }
+            UpstreamBody::Http(_) | UpstreamBody::Echo(_) => false,
+        }
+    }
+}
+
 impl Body for UpstreamBody {
     type Data = Bytes;
     type Error = BoxError;

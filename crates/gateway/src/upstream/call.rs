@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use headworks_core::TargetId;
+use headworks_h1::CallProgress;
 use headworks_service::config::format_duration;
 use headworks_service::outbound::error_chain;
 use http::{HeaderMap, Method, Request, Response};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 
 use super::{ClientPool, Upstream, UpstreamBody, detach, echo, headers};
 use crate::config::Kind;
@@ -114,10 +115,12 @@ impl Upstream {
         client_pool: &Arc<ClientPool>,
         forward: ForwardedRequest,
         most: Duration,
+        progress: &Arc<CallProgress>,
     ) -> Result<UpstreamResponse, CallError> {
         let began = Instant::now();
         let time = self.settings.first_byte_timeout.min(most);
-        let answer = tokio::time::timeout(time, self.send(client_pool, forward)).await;
+        let answer = tokio::time::timeout(time, self.send(client_pool, forward, progress)).await;
+        progress.set_sent(false);
         let answer = answer.unwrap_or(Err(CallError::Timeout(time)));
         if answer.is_ok() {
             self.metrics.latency.record(began.elapsed());
@@ -129,8 +132,10 @@ impl Upstream {
         &self,
         client_pool: &Arc<ClientPool>,
         forward: ForwardedRequest,
+        progress: &Arc<CallProgress>,
     ) -> Result<UpstreamResponse, CallError> {
         if self.settings.kind == Kind::Echo {
+            progress.set_sent(true);
             let answer = echo::answer(&self.settings, &forward).await;
             return Ok(answer.map(UpstreamBody::Echo));
         }
@@ -143,10 +148,16 @@ impl Upstream {
         // Direct connections are served here; `None` means that TLS or a proxy is needed.
         // Connections are kept by upstream, not by pool: a pool may have several servers.
         let connections = TargetId::new(self.id.0);
-        if let Some(answer) = client_pool.send(connections, &uri, &headers, &body).await {
+        let direct = client_pool.send(connections, &uri, &headers, &body, progress);
+        if let Some(answer) = direct.await {
             return answer.map(|answer| answer.map(UpstreamBody::Direct));
         }
-        let mut request = Request::new(Full::new(body));
+        let progress = progress.clone();
+        let mut request = Request::new(Full::new(body).map_frame(move |frame| {
+            // The client reads the body once it is connected.
+            progress.set_sent(true);
+            frame
+        }));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use headworks_core::TargetId;
 use headworks_h1::{
-    Chunks, ClientConnection, OutgoingRequest, ResponseFraming, ResponseHead, SendError,
+    CallProgress, Chunks, ClientConnection, OutgoingRequest, ResponseFraming, ResponseHead,
+    SendError,
 };
 use headworks_service::outbound::Outbound;
 use http::{HeaderMap, Response, Uri};
@@ -58,11 +59,13 @@ impl ClientPool {
         uri: &Uri,
         headers: &HeaderMap,
         body: &Bytes,
+        progress: &Arc<CallProgress>,
     ) -> Option<Result<Response<DirectBody>, CallError>> {
         let host = host_of(uri)?;
         let path = uri.path_and_query()?.as_str();
         let mut idle = self.take_idle(target, uri, &host)?;
-        let mut outgoing = OutgoingRequest::new(path, &host, headers, body.clone());
+        let mut outgoing = OutgoingRequest::new(path, &host, headers, body.clone())
+            .with_progress(progress.clone());
         loop {
             let used = idle.is_some();
             let mut connection = match idle.take() {
@@ -79,7 +82,11 @@ impl ClientPool {
                 }
                 // The upstream closed the idle connection. Another one is tried; a new one at the
                 // latest.
-                Err(SendError::Unsent) if used => {}
+                Err(SendError::Unsent) if used && !progress.is_abandoned() => {}
+                Err(SendError::Unsent) if progress.is_abandoned() => {
+                    let cause = "the client disconnected".to_owned();
+                    return Some(Err(CallError::Connect(cause)));
+                }
                 Err(SendError::Unsent) => {
                     let cause = "it accepted no data".to_owned();
                     return Some(Err(CallError::Broken(cause)));
@@ -267,6 +274,14 @@ impl DirectBody {
             && let Some(client_pool) = client_pool.upgrade()
         {
             client_pool.keep(target, &host, connection);
+        }
+    }
+
+    /// Tells the upstream that nobody waits for the rest. The connection is not used again.
+    pub(crate) fn half_close(&mut self) {
+        self.return_to = None;
+        if let Some(connection) = &mut self.connection {
+            connection.half_close();
         }
     }
 

@@ -8,9 +8,12 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 use serde::Deserialize;
+use smallvec::SmallVec;
 
 const USAGE_KEY: &[u8] = b"\"usage\"";
 static USAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(USAGE_KEY));
+/// Last event of OpenAI's streams, which has no content.
+const DONE: &[u8] = b"[DONE]";
 static EVENT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"data:"));
 /// End of a key.
 static KEY_END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\":"));
@@ -150,19 +153,30 @@ enum Text {
     Escaped,
 }
 
+/// Counts of what was generated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    /// Events of a stream, without the one that only ends it.
+    events: u64,
+    /// Strings of generated text that are not empty. In a stream this is about one per token.
+    texts: u64,
+    /// Bytes of generated text.
+    written: u64,
+}
+
 /// Incremental reader of a response. Its memory is bounded.
 #[derive(Debug, Default)]
 pub struct Meter {
     usage: Option<Usage>,
-    /// Number of usage reports.
-    reports: u64,
-    /// Bytes of generated text.
-    written: u64,
+    counts: Counts,
+    /// The counts at the last usage report, which covers them.
+    reported: Counts,
     /// Whether the last bytes were inside generated text.
     text: Text,
+    /// Bytes of generated text before the current string.
+    text_start: u64,
     /// Unfinished candidate at the end of the bytes seen.
     carry: Vec<u8>,
-    events: u64,
     /// The last bytes, to recognize the end of an event.
     last: [u8; 4],
     seen: u64,
@@ -171,31 +185,47 @@ pub struct Meter {
 impl Meter {
     /// Reads the next bytes of the response.
     pub fn feed(&mut self, bytes: &[u8]) {
-        self.count_events(bytes);
-        self.count_text(bytes);
-        self.seen += bytes.len() as u64;
+        let mut ends = SmallVec::new();
         if self.carry.is_empty() {
-            let keep = self.scan(bytes);
+            let keep = self.scan(bytes, &mut ends);
             self.carry.extend_from_slice(&bytes[keep..]);
         } else {
             let mut joined = std::mem::take(&mut self.carry);
+            let carried = joined.len();
             joined.extend_from_slice(bytes);
-            let keep = self.scan(&joined);
+            let keep = self.scan(&joined, &mut ends);
             joined.drain(..keep);
             self.carry = joined;
+            // A report that ended in the carried bytes was read with them.
+            ends.iter_mut()
+                .for_each(|end| *end = end.saturating_sub(carried));
         }
+        let mut from = 0;
+        for end in ends {
+            self.count(&bytes[from..end]);
+            self.reported = self.counts;
+            from = end;
+        }
+        self.count(&bytes[from..]);
     }
 
-    /// Reads every report in `bytes`. Returns the index from which on the bytes are needed again.
-    fn scan(&mut self, bytes: &[u8]) -> usize {
+    fn count(&mut self, bytes: &[u8]) {
+        self.count_events(bytes);
+        self.count_text(bytes);
+        self.seen += bytes.len() as u64;
+    }
+
+    /// Reads every report in `bytes` and adds the index of its end to `ends`. Returns the index
+    /// from which on the bytes are needed again.
+    fn scan(&mut self, bytes: &[u8], ends: &mut SmallVec<[usize; 2]>) -> usize {
         let mut from = 0;
         while let Some(found) = USAGE.find(&bytes[from..]) {
             let at = from + found;
             match read_at(&bytes[at..]) {
                 Candidate::Usage(usage, end) => {
                     self.usage.get_or_insert_default().update(usage);
-                    self.reports += 1;
                     from = at + end;
+                    ends.push(from);
                 }
                 Candidate::Nothing => from = at + USAGE_KEY.len(),
                 Candidate::More => return at,
@@ -215,7 +245,9 @@ impl Meter {
                 0 => self.seen == 0 || self.last[3] == b'\n',
                 _ => bytes[at - 1] == b'\n',
             };
-            self.events += u64::from(line_starts);
+            let content = bytes[at + EVENT.needle().len()..].trim_ascii_start();
+            let is_last = content.starts_with(DONE);
+            self.counts.events += u64::from(line_starts && !is_last);
         }
         let tail = &bytes[bytes.len().saturating_sub(self.last.len())..];
         self.last.rotate_left(tail.len());
@@ -235,7 +267,7 @@ impl Meter {
             }
             let key = &bytes[..key_end];
             if bytes.get(from) == Some(&b'"') && TEXT_KEYS.iter().any(|name| key.ends_with(name)) {
-                self.text = Text::Inside;
+                (self.text, self.text_start) = (Text::Inside, self.counts.written);
                 from = self.skip_text(bytes, from + 1);
             }
         }
@@ -246,45 +278,52 @@ impl Meter {
     fn skip_text(&mut self, bytes: &[u8], mut from: usize) -> usize {
         while self.text != Text::Outside && from < bytes.len() {
             if self.text == Text::Escaped {
-                (self.text, self.written, from) = (Text::Inside, self.written + 1, from + 1);
+                (self.text, from) = (Text::Inside, from + 1);
+                self.counts.written += 1;
                 continue;
             }
             let Some(length) = memchr::memchr2(b'"', b'\\', &bytes[from..]) else {
-                self.written += (bytes.len() - from) as u64;
+                self.counts.written += (bytes.len() - from) as u64;
                 return bytes.len();
             };
-            self.text = match bytes[from + length] {
-                b'"' => Text::Outside,
-                _ => Text::Escaped,
-            };
-            self.written += length as u64;
+            self.counts.written += length as u64;
             from += length + 1;
+            if bytes[from - 1] == b'\\' {
+                self.text = Text::Escaped;
+                continue;
+            }
+            self.text = Text::Outside;
+            self.counts.texts += u64::from(self.counts.written > self.text_start);
         }
         from
     }
 
-    /// Estimated tokens of the generated text.
+    /// Tokens of the text so far, as far as it tells: its bytes say about how many they are.
     #[must_use]
     pub fn written(&self) -> u64 {
-        self.written.div_ceil(BYTES_PER_TOKEN)
+        self.counts.written.div_ceil(BYTES_PER_TOKEN)
     }
 
-    /// Number of usage reports so far.
+    /// Tokens that a stream has brought so far: those of its last report, and about one for each
+    /// piece of text since then.
     #[must_use]
-    pub fn reports(&self) -> u64 {
-        self.reports
+    pub fn streamed(&self) -> u64 {
+        let (now, before) = (self.counts, self.reported);
+        let unfinished = self.text != Text::Outside && now.written > self.text_start;
+        let texts = now.texts + u64::from(unfinished) - before.texts;
+        let since = texts.max((now.written - before.written).div_ceil(BYTES_PER_TOKEN));
+        match self.usage.and_then(|usage| usage.output) {
+            Some(output) => output.saturating_add(since),
+            // Events of an unknown format count as a token each.
+            None if since == 0 => now.events,
+            None => since,
+        }
     }
 
     /// Usage reported so far.
     #[must_use]
     pub fn reported(&self) -> Option<Usage> {
         self.usage
-    }
-
-    /// Number of events so far, which is about one per token.
-    #[must_use]
-    pub fn events(&self) -> u64 {
-        self.events
     }
 
     /// Whether an event of the gateway's own may be inserted here.
@@ -332,14 +371,14 @@ mod tests {
         );
         let mut whole = Meter::default();
         whole.feed(answer.as_bytes());
-        assert_eq!(whole.written, 9);
+        assert_eq!(whole.counts.written, 9);
         assert_eq!(whole.written(), 3);
         let text = answer.find("12").unwrap();
         for cut in text..text + 10 {
             let mut meter = Meter::default();
             meter.feed(&answer.as_bytes()[..cut]);
             meter.feed(&answer.as_bytes()[cut..]);
-            assert_eq!(meter.written, 9, "cut at {cut}");
+            assert_eq!(meter.counts.written, 9, "cut at {cut}");
         }
     }
 
@@ -356,7 +395,7 @@ mod tests {
         meter.feed(b"\r");
         meter.feed(b"\n");
         assert!(meter.is_between_events());
-        assert_eq!(meter.events(), 2);
+        assert_eq!(meter.streamed(), 1, "the last event has no content");
     }
 
     #[test]

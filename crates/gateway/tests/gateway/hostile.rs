@@ -63,10 +63,35 @@ async fn attack(running: &Running, client: &Client, turn: usize) {
     for body in [
         r#"{"model":"m","model":"n"}"#.to_owned(),
         r#"{"model":"m","MAX_TOKENS":5}"#.to_owned(),
-        format!(r#"{{"model":"m","stream":[{}[]]}}"#, "[],".repeat(100_000)),
+        format!(
+            r#"{{"model":"m","stream":[{}[]]}}"#,
+            "[],".repeat(1_000_000)
+        ),
     ] {
         client.post(CHAT, &HOSTILE, &body).await;
     }
+}
+
+/// Connections that the hostile tenant opens in all.
+const CONNECTIONS: usize = 10_000;
+const TURNS: usize = 15;
+
+/// Opens connections that send nothing, or a part of a request, from several addresses.
+async fn open_connections(running: &Running, count: usize) -> Vec<TcpStream> {
+    let mut open = Vec::with_capacity(count);
+    for number in 0..count {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        let from = std::net::Ipv4Addr::new(127, 0, 1, (number % 8) as u8 + 1);
+        socket.bind((from, 0).into()).unwrap();
+        let mut stream = socket.connect(running.gateway.address()).await.unwrap();
+        if number % 2 == 0 {
+            let _ = stream
+                .write_all(b"POST /v1/chat/completions HTTP/1.1\r\nho")
+                .await;
+        }
+        open.push(stream);
+    }
+    open
 }
 
 /// Neither wait nor failure: every request of the neighbour is served at once. The bench measures
@@ -81,15 +106,12 @@ async fn a_hostile_tenant_costs_its_neighbour_nothing() {
         upstream.toml("one", "fault_threshold = 2\nsuspend_for = '60s'")
     ));
     let (victim, hostile) = (running.client(), running.client());
-    // Connections that send nothing. They are held for the whole test.
-    let mut silent = Vec::new();
-    for _ in 0..200 {
-        silent.push(TcpStream::connect(running.gateway.address()).await.unwrap());
-    }
     let good = chat(10, false);
     let ask = || victim.post(CHAT, &VICTIM, &good);
     assert_eq!(ask().await.status, 200);
-    for turn in 0..15 {
+    for turn in 0..TURNS {
+        // In turns, because this process holds both ends of each.
+        let _open = open_connections(&running, CONNECTIONS.div_ceil(TURNS)).await;
         attack(&running, &hostile, turn).await;
         for _ in 0..3 {
             let answer = ask().await;

@@ -181,7 +181,7 @@ async fn requests_that_wait_for_a_suspended_upstream_follow_one_probe() {
     }
     until("the probe arrived", || upstream.count() == 2).await;
     until("the others wait for it", || {
-        running.gateway.running_and_waiting() == (1, 0)
+        running.gateway.running_and_waiting() == (1, 9)
     })
     .await;
     assert_eq!(upstream.count(), 2, "one request at a time probes");

@@ -1,6 +1,6 @@
 //! Usage that is booked for responses that end early or that no client waits for.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use http::Request;
@@ -105,6 +105,74 @@ async fn a_client_that_leaves_before_the_answer_books_what_was_expected() {
     until("the upstream has it", || upstream.now() == 1).await;
     drop(stream);
     assert_eq!(booked(&running).await, (PROMPT, 500));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_before_the_answer_books_what_the_upstream_says_later() {
+    let after = Duration::from_millis(50);
+    let upstream = Upstream::start(move |_| Reaction::Finish { after, tokens: 9 }).await;
+    let running = Running::before(&upstream, "");
+    let mut stream = TcpStream::connect(running.gateway.address()).await.unwrap();
+    let request = raw_request(CHAT, &chat(500, false));
+    stream.write_all(request.as_bytes()).await.unwrap();
+    until("the upstream has it", || upstream.now() == 1).await;
+    drop(stream);
+    // The prompt as the upstream counts it, and not as it was estimated.
+    assert_eq!(booked(&running).await, (0, 9));
+    running.is_idle().await;
+}
+
+/// The client reads nothing, so most of the response is in the buffers of the sockets.
+#[tokio::test]
+async fn a_stream_that_nobody_reads_books_what_was_generated() {
+    let upstream = Upstream::start(|_| Reaction::Stream {
+        events: 20_000,
+        gap: Duration::ZERO,
+    })
+    .await;
+    let running = Running::before(&upstream, "");
+    let mut stream = TcpStream::connect(running.gateway.address()).await.unwrap();
+    let request = raw_request(CHAT, &chat(500, true));
+    stream.write_all(request.as_bytes()).await.unwrap();
+    until("the upstream generates", || upstream.generated() > 5000).await;
+    drop(stream);
+    let (_, output) = booked(&running).await;
+    // A stream that got to its end has a report, which says 7.
+    let generated = upstream.generated();
+    assert!(
+        output == generated || generated == 20_000 && output == 7,
+        "{output}, {generated}"
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_while_the_gateway_connects_books_nothing() {
+    // The system completes no further connection while the backlog is full.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut full = Vec::new();
+    let soon = Duration::from_millis(100);
+    while let Ok(connected) = tokio::time::timeout(soon, TcpStream::connect(address)).await {
+        full.push(connected.unwrap());
+    }
+    let toml = format!(
+        "scheduler_max_tokens_per_sec = 600\n\
+         [[gateway.upstream]]\nname = 'one'\nurl = 'http://{address}'\n"
+    );
+    let running = Running::start(&toml);
+    // Each would need all tokens of a second. The charge is returned, so nobody waits.
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(running.gateway.address()).await.unwrap();
+        let request = raw_request(CHAT, &chat(500, false));
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let has_it = || running.gateway.running_and_waiting() == (1, 0);
+        until("the gateway connects", has_it).await;
+        drop(stream);
+        running.is_idle().await;
+    }
+    assert_eq!(usage(&running).await, (0, 0, 0));
 }
 
 #[tokio::test]

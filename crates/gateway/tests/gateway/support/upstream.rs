@@ -40,6 +40,8 @@ impl ReceivedRequest {
 pub(crate) enum Reaction {
     /// Respond after a while, with this usage.
     Answer { after: Duration, tokens: u64 },
+    /// Respond after a while, with this usage, even if the client has disconnected.
+    Finish { after: Duration, tokens: u64 },
     /// Respond once the semaphore has a permit, with this usage.
     When(Arc<Semaphore>, u64),
     /// Send events at intervals, with a usage report at the end.
@@ -68,6 +70,8 @@ pub(crate) struct Seen {
     peak: AtomicUsize,
     /// Requests whose client disconnected before the end of the response.
     left: AtomicUsize,
+    /// Tokens generated, whether somebody received them or not.
+    generated: AtomicUsize,
     calls: Mutex<Vec<ReceivedRequest>>,
     connections: AtomicUsize,
 }
@@ -132,6 +136,11 @@ impl Upstream {
         self.seen.left.load(Ordering::SeqCst)
     }
 
+    /// Tokens generated so far.
+    pub(crate) fn generated(&self) -> u64 {
+        self.seen.generated.load(Ordering::SeqCst) as u64
+    }
+
     /// Number of connections ever opened.
     pub(crate) fn connections(&self) -> usize {
         self.seen.connections.load(Ordering::SeqCst)
@@ -157,10 +166,11 @@ async fn serve(
         seen.calls.lock().push(call);
         let mut at_upstream = AtUpstream::new(seen);
         let (mut reader, mut writer) = stream.split();
+        let ignores_disconnects = matches!(reaction, Reaction::Finish { .. });
         let mut byte = [0];
         let done = tokio::select! {
             biased;
-            _ = reader.read(&mut byte) => None,
+            _ = reader.read(&mut byte), if !ignores_disconnects => None,
             goes_on = perform(&mut writer, &reaction, &mut at_upstream) => Some(goes_on),
         };
         at_upstream.leave();
@@ -183,6 +193,12 @@ impl AtUpstream<'_> {
         let now = seen.now.fetch_add(1, Ordering::SeqCst) + 1;
         seen.peak.fetch_max(now, Ordering::SeqCst);
         AtUpstream(Some(seen))
+    }
+
+    fn generated(&self, tokens: u64) {
+        if let Some(seen) = self.0 {
+            seen.generated.fetch_add(tokens as usize, Ordering::SeqCst);
+        }
     }
 
     /// Ends the count of this request. Called before the end of the response is sent, because the
@@ -233,13 +249,15 @@ async fn perform(
     at_upstream: &mut AtUpstream<'_>,
 ) -> bool {
     match reaction {
-        Reaction::Answer { after, tokens } => {
+        Reaction::Answer { after, tokens } | Reaction::Finish { after, tokens } => {
             tokio::time::sleep(*after).await;
+            at_upstream.generated(*tokens);
             at_upstream.leave();
             answer(writer, *tokens).await
         }
         Reaction::When(permits, tokens) => {
             permits.acquire().await.unwrap().forget();
+            at_upstream.generated(*tokens);
             at_upstream.leave();
             answer(writer, *tokens).await
         }
@@ -264,6 +282,7 @@ async fn perform(
                     // The gateway has disconnected. The task that reads the socket notices.
                     std::future::pending::<()>().await;
                 }
+                at_upstream.generated(1);
                 tokio::time::sleep(*gap).await;
             }
             let last = "data: {\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":7}}\n\ndata: [DONE]\n\n";

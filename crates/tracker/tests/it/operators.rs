@@ -4,7 +4,9 @@ use crate::support::{
     Behaviour, Forwarder, Running, TIMEOUT, address, announce, config, http_uri, listed, udp_uri,
     until,
 };
+use headworks_service::config::{Schema, Sources};
 use headworks_service::panel::{Args, Panel, PanelError};
+use headworks_tracker::TrackerConfig;
 use headworks_tracker_wire::response::AnnounceResponse;
 use headworks_tracker_wire::udp::{self, Response};
 use headworks_tracker_wire::{Event, InfoHash};
@@ -95,6 +97,23 @@ async fn access_lists_apply_and_are_reloaded() {
         .unwrap();
     assert_eq!(failure(&running, 3).await, None);
     running.stop().await;
+}
+
+#[test]
+fn an_empty_list_of_allowed_clients_is_rejected() {
+    let load = |settings: &str| {
+        let text = format!("[tracker]\n{settings}");
+        let sources = Sources::new().text("headworks.toml", text);
+        let schema = Schema::shared().with::<TrackerConfig>();
+        schema
+            .load(&sources)
+            .map(drop)
+            .map_err(|problems| problems.to_string())
+    };
+    let error = load("allow_clients = []").unwrap_err();
+    assert!(error.contains("no client would be served"), "{error}");
+    // Nothing is allowed or trusted by these.
+    load("deny_clients = []\ntrusted_proxies = []\nforwarder_lists = []").unwrap();
 }
 
 fn escaped(hash: InfoHash) -> String {

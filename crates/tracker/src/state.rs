@@ -2,13 +2,14 @@
 
 use crate::active_config::ActiveConfig;
 use crate::clock::{Clock, Seconds};
-use crate::config::CountBy;
+use crate::config::{CountBy, TrackerConfig};
 use crate::counters::{Counters, Totals};
 use crate::drop_log::DropLog;
-use crate::swarms::Swarms;
+use crate::swarms::{Swarm, Swarms};
 use arc_swap::{ArcSwap, Guard};
 use headworks_service::authenticator::Authenticator;
 use parking_lot::Mutex;
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 /// State shared by all parts of the tracker.
@@ -55,6 +56,14 @@ impl TrackerState {
     /// Returns the sums of all threads' counters.
     pub(crate) fn totals(&self) -> Totals {
         Totals::of(&self.counters.lock())
+    }
+
+    /// Whether a client may store another peer in a swarm.
+    pub(crate) fn has_room(&self, config: &TrackerConfig, client: IpAddr, swarm: &Swarm) -> bool {
+        // Counted only if there are enough peers to exceed the limit.
+        let many = swarm.local_peers() >= config.max_peers_per_client;
+        self.swarms.clients.estimate(client) < config.max_torrents_per_client
+            && !(many && swarm.peers_of(client, self.count_by) >= config.max_peers_per_client)
     }
 
     /// Removes peers that have not announced within the configured age.

@@ -51,7 +51,7 @@ fn add_torrents(state: &TrackerState, forwarding: &Forwarding, torrents: u32) {
         state.swarms.with_or_insert(&announce.info_hash, |swarm| {
             let address = PackedAddress::new(CLIENT, announce.port);
             let (id, now) = (announce.peer_id, state.clock.now());
-            swarm.upsert_peer(now, address, id, false, state.count_by);
+            swarm.upsert_peer(now, CLIENT, address, id, false, state.count_by);
             swarm.announce_peer(&announce, CLIENT, address, 10);
         });
     }

@@ -9,6 +9,7 @@ mod address;
 mod address_counts;
 mod announce_record;
 mod cached_peers;
+mod claims;
 mod client_counts;
 mod peers;
 mod sample;

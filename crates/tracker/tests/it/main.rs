@@ -6,5 +6,6 @@ mod balance;
 mod forward;
 mod lists;
 mod operators;
+mod ownership;
 mod real_clients;
 mod support;

@@ -7,8 +7,9 @@ use headworks_tracker::{Tracker, TrackerConfig};
 use headworks_tracker_wire::response::{self, AnnounceResponse};
 use headworks_tracker_wire::udp::{self, Request, Response};
 use headworks_tracker_wire::{Announce, Counts, Event, InfoHash, PeerId, query};
+use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -83,6 +84,23 @@ impl Running {
         tokio::task::spawn_blocking(move || get(at, &path, ""))
             .await
             .unwrap()
+    }
+
+    /// Announces over HTTP from a local address, with more header lines and query parameters.
+    pub(crate) async fn announce_from(
+        &self,
+        from: IpAddr,
+        announce: &Announce,
+        headers: &str,
+        more: &str,
+    ) -> AnnounceResponse {
+        let same_family = |at: &&SocketAddr| at.is_ipv4() == from.is_ipv4();
+        let at = *self.tracker.http().iter().find(same_family).unwrap();
+        let mut path = String::from("/announce?");
+        query::write_announce(announce, None, &mut path);
+        let (path, headers) = (path + more, headers.to_owned());
+        let body = tokio::task::spawn_blocking(move || get_from(Some(from), at, &path, &headers));
+        response::parse(&body.await.unwrap()).unwrap()
     }
 
     /// Returns the text at a path, requested with a token.
@@ -196,7 +214,16 @@ impl Running {
 }
 
 fn get(at: SocketAddr, path: &str, headers: &str) -> Vec<u8> {
-    let mut stream = TcpStream::connect(at).unwrap();
+    get_from(None, at, path, headers)
+}
+
+fn get_from(from: Option<IpAddr>, at: SocketAddr, path: &str, headers: &str) -> Vec<u8> {
+    let socket = Socket::new(Domain::for_address(at), Type::STREAM, None).unwrap();
+    if let Some(from) = from {
+        socket.bind(&SocketAddr::new(from, 0).into()).unwrap();
+    }
+    socket.connect(&at.into()).unwrap();
+    let mut stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     write!(
         stream,

@@ -113,7 +113,7 @@ impl HttpHandler<'_> {
         let headers: HeaderMap = request::header_lines(request.headers)
             .filter_map(header)
             .collect();
-        self.active.trusted.client(peer, &headers)
+        self.active.trusted.client(peer, &headers).to_canonical()
     }
 
     fn scrape(&mut self, peer: IpAddr, request: &Request<'_>) {

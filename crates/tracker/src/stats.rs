@@ -101,6 +101,11 @@ struct FlatQueue {
     queue_rate_limited: u64,
     queue_throttled_forwarders: u64,
     forwarder_workers: u64,
+    active_workers: u64,
+    max_workers: u64,
+    dropped_full: u64,
+    rate_limited: u64,
+    throttled_forwarders: u64,
 }
 
 impl FlatQueue {
@@ -113,6 +118,11 @@ impl FlatQueue {
             queue_rate_limited: queue.rate_limited,
             queue_throttled_forwarders: queue.throttled_forwarders,
             forwarder_workers: queue.active_workers,
+            active_workers: queue.active_workers,
+            max_workers: queue.max_workers,
+            dropped_full: queue.dropped_full,
+            rate_limited: queue.rate_limited,
+            throttled_forwarders: queue.throttled_forwarders,
         }
     }
 }

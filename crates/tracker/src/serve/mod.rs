@@ -4,17 +4,16 @@
 mod connection_id;
 mod cpu_slice;
 pub(crate) mod http;
-mod random;
 mod sockets;
 mod udp;
 
 use crate::announce::AnnounceHandler;
 use crate::error::Error;
 use connection_id::ConnectionIds;
+use fastrand::Rng;
 use http::HttpWorker;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{SockaddrIn, SockaddrIn6};
-use random::Random;
 use socket2::SockRef;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, UdpSocket};
@@ -77,7 +76,7 @@ impl Server {
         let stop = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
         let stop = Arc::new(stop.map_err(|error| Error::Threads(error.into()))?);
         self.stop_events.push(stop.clone());
-        let (announces, random) = (announces.clone(), Random::new(random_seed()?));
+        let (announces, random) = (announces.clone(), Rng::with_seed(random_seed()?));
         // The worker is created in its own thread, so that its buffers are allocated there.
         self.spawn(move || {
             let worker = HttpWorker::new(announces, stop, max_connections, random);
@@ -93,7 +92,7 @@ impl Server {
         ids: ConnectionIds,
     ) -> Result<(), Error> {
         let (announces, stop) = (announces.clone(), self.stop.clone());
-        let random = Random::new(random_seed()?);
+        let random = Rng::with_seed(random_seed()?);
         self.udp_sockets
             .push(socket.try_clone().map_err(Error::Threads)?);
         self.spawn(move || {

@@ -380,6 +380,14 @@ impl AnnounceRecord {
         }
     }
 
+    /// Returns the forwarder that was the first to report a cached peer.
+    pub(super) fn reporter(&self, address: PackedAddress) -> Option<ForwarderId> {
+        match address {
+            PackedAddress::V4(address) => self.v4.reporter(&address),
+            PackedAddress::V6(address) => self.v6.reporter(&address),
+        }
+    }
+
     /// Returns the number of cached peers with the same IP address.
     pub(super) fn cached_at(&self, address: &PackedAddress) -> usize {
         match address {

@@ -81,6 +81,12 @@ impl<const N: usize> CachedPeers<N> {
         }
     }
 
+    /// Returns the forwarder that was the first to report a peer.
+    pub(super) fn reporter(&self, address: &[u8; N]) -> Option<ForwarderId> {
+        let index = self.addresses.binary_search(address).ok()?;
+        Some(self.origins[index].forwarder)
+    }
+
     /// Removes a peer. Returns whether it was there.
     pub(super) fn remove(&mut self, address: &[u8; N]) -> bool {
         let index = self.addresses.binary_search(address);

@@ -152,9 +152,17 @@ impl Swarm {
         self.v4.has_port(port) || self.v6.has_port(port)
     }
 
-    /// Removes a peer that a forwarder reported.
-    pub(crate) fn remove_cached(&mut self, address: PackedAddress, by: CountBy) {
-        let record = self.record.as_mut();
+    /// Removes a cached peer, if any forwarder or that one was the first to report it.
+    pub(crate) fn remove_cached(
+        &mut self,
+        address: PackedAddress,
+        reporter: Option<ForwarderId>,
+        by: CountBy,
+    ) {
+        let reported = |record: &&mut Box<AnnounceRecord>| {
+            reporter.is_none() || record.reporter(address) == reporter
+        };
+        let record = self.record.as_mut().filter(reported);
         if record.is_some_and(|record| record.remove_cached(address)) {
             let ip = address.ip_number();
             self.count(by, |counts| counts.remove(ip, Role::Seeder));

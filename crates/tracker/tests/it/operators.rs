@@ -314,6 +314,36 @@ async fn clients_addresses_need_the_token() {
     running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_predecessors_fields_stand_beside_ours() {
+    let settings = "forwarder_queue_size = 77\nforwarder_workers = 3\nmax_forwarder_workers = 9";
+    let running = Running::start(settings);
+    let text = running.get("/stats?format=json").await;
+    let stats: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    for (flat, ours, value) in [
+        ("queue_depth", "depth", json!(0)),
+        ("queue_capacity", "capacity", json!(77)),
+        ("queue_fill_pct", "fill_pct", json!(0.0)),
+        ("queue_dropped_full", "dropped_full", json!(0)),
+        ("queue_rate_limited", "rate_limited", json!(0)),
+        (
+            "queue_throttled_forwarders",
+            "throttled_forwarders",
+            json!(0),
+        ),
+        ("forwarder_workers", "active_workers", json!(3)),
+        ("active_workers", "active_workers", json!(3)),
+        ("max_workers", "max_workers", json!(9)),
+        ("dropped_full", "dropped_full", json!(0)),
+        ("rate_limited", "rate_limited", json!(0)),
+        ("throttled_forwarders", "throttled_forwarders", json!(0)),
+    ] {
+        assert_eq!(stats[flat], value, "{flat} in {stats}");
+        assert_eq!(stats["queue"][ours], value, "{ours} in {stats}");
+    }
+    running.stop().await;
+}
+
 fn args(value: &serde_json::Value) -> Args {
     value.as_object().unwrap().clone()
 }

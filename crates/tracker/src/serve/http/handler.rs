@@ -8,7 +8,7 @@ use crate::announce::{AnnounceHandler, AnnounceOutcome, ResponseBuffers};
 use crate::clock::Seconds;
 use crate::counters::Counters;
 use crate::request::{AddressFamilies, AnnounceRequest};
-use crate::serve::random::Random;
+use fastrand::Rng;
 use headworks_tracker_wire::response::{self, ResponseFields};
 use headworks_tracker_wire::{query, scrape};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -25,7 +25,7 @@ pub(super) struct HttpHandler<'a> {
     pub(super) buffers: &'a mut ResponseBuffers,
     pub(super) body: &'a mut Vec<u8>,
     pub(super) now: Seconds,
-    pub(super) random: &'a mut Random,
+    pub(super) random: &'a mut Rng,
 }
 
 impl HttpHandler<'_> {
@@ -69,7 +69,7 @@ impl HttpHandler<'_> {
             announce: &announce,
             families: AddressFamilies::Both,
             as_dicts,
-            random: self.random.next(),
+            random: self.random.u32(..),
             counters: self.counters,
         };
         match self.announces.announce(&request, self.buffers) {

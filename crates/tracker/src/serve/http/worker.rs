@@ -6,7 +6,7 @@ use crate::active_config::ActiveConfig;
 use crate::announce::{AnnounceHandler, ResponseBuffers};
 use crate::clock::Seconds;
 use crate::counters::Counters;
-use crate::serve::random::Random;
+use fastrand::Rng;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
 use slab::Slab;
@@ -65,7 +65,7 @@ pub(in crate::serve) struct HttpWorker {
     response_buffers: ResponseBuffers,
     body: Vec<u8>,
     io_buffers: IoBuffers,
-    random: Random,
+    random: Rng,
     /// The end of a pause in accepting.
     accepts_again: Option<Instant>,
 }
@@ -75,7 +75,7 @@ impl HttpWorker {
         announces: Arc<AnnounceHandler>,
         stop: Arc<EventFd>,
         max_connections: usize,
-        random: Random,
+        random: Rng,
     ) -> HttpWorker {
         let counters = announces.state.new_counters();
         HttpWorker {

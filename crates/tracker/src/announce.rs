@@ -11,7 +11,6 @@ use crate::forward::{Admission, Forwarded, Forwarding, PendingSubmissions};
 use crate::forwarders::ForwarderId;
 use crate::request::{AddressFamilies, AnnounceRequest};
 use crate::state::TrackerState;
-use crate::stats::StatsPage;
 use crate::swarms::{PackedAddress, PeerChange, PeerSample, Swarm};
 use headworks_tracker_wire::{Counts, Event, InfoHash, PeerId, compact};
 use std::net::SocketAddr;
@@ -21,7 +20,6 @@ use std::sync::Arc;
 pub(crate) struct AnnounceHandler {
     pub(crate) state: Arc<TrackerState>,
     pub(crate) forwarding: Forwarding,
-    pub(crate) stats_page: StatsPage,
 }
 
 /// The buffers of one announce thread, reused for every response.

@@ -23,6 +23,9 @@ headworks_service::section! {
     workers: usize = 0, restart();
     /// The most open HTTP connections, over all threads.
     max_connections: usize = 20_000, restart();
+    /// The most open HTTP connections per client address (of IPv6, per network of 64 bits). Trusted
+    /// proxies are exempt.
+    max_connections_per_address: usize = 1_000;
     /// The time between two announces of a client.
     #[serde(with = "headworks_service::config::seconds")]
     announce_interval: Duration = Duration::from_secs(1800), file(&["announce_interval"]), env(&["ANNOUNCE_INTERVAL"]);

@@ -12,7 +12,6 @@ use crate::panel::TrackerPanel;
 use crate::serve::{self, Server};
 use crate::snapshot;
 use crate::state::TrackerState;
-use crate::stats::StatsPage;
 use crate::subscriptions::Subscriptions;
 use headworks_service::authenticator::Authenticator;
 use headworks_service::config::Secret;
@@ -71,11 +70,7 @@ impl Tracker {
         let forwarding =
             Forwarding::start(&state, TrackerClient::new(outbound.clone())?, shutdown)?;
         drop(entered);
-        let announces = Arc::new(AnnounceHandler {
-            state,
-            forwarding,
-            stats_page: StatsPage::default(),
-        });
+        let announces = Arc::new(AnnounceHandler { state, forwarding });
         if let Some(path) = &config.snapshot_file {
             let names = forwarder_names(&announces);
             let torrents = snapshot::load(&announces.state, &names, path);
@@ -86,7 +81,9 @@ impl Tracker {
             announces.forwarding.arm_all();
             tracing::info!(torrents, "snapshot loaded");
         }
+        let entered = runtime.enter();
         let server = serve::start(&announces)?;
+        drop(entered);
         let (http, udp) = (server.http.clone(), server.udp.clone());
         let lost_snapshot = Arc::<AtomicBool>::default();
         let lost = lost_snapshot.clone();

@@ -353,7 +353,7 @@ impl Forwarding {
         if let Err(reason) = self.submitter.submit(forward, job::EVENTS) {
             if matches!(reason, Reason::Full | Reason::TargetFull) {
                 request.counters.dropped_full.add(1);
-                self.submitter.state.drops.log(1);
+                self.submitter.state.log_drops(1);
             }
             let name = &request.active.forwarders[forwarder.index()].name;
             tracing::debug!(forwarder = name, %reason, "event not forwarded");

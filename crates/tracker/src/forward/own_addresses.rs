@@ -3,7 +3,7 @@
 //! Forwarders see this machine's address, or that of its network, with a client's port, and report
 //! it like any other peer. A client must not be told of itself, and such an entry is no yield.
 //!
-//! A forwarder may lie, so that a peer of its choice is hidden from clients. What one host says
+//! A forwarder may lie, so that a peer of its choice is hidden from clients. The word of one host
 //! therefore applies to its own responses only. Two hosts that agree are believed for all.
 
 use headworks_tracker_wire::InfoHash;

@@ -382,7 +382,7 @@ impl Submitter {
         }
         if submitted.full > 0 {
             counters.dropped_full.add(submitted.full);
-            self.state.drops.log(submitted.full);
+            self.state.log_drops(submitted.full);
         }
         submitted
     }

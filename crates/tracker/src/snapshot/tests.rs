@@ -103,8 +103,10 @@ fn times_and_counts_of_a_snapshot_are_bounded() {
         max_cached_peers: 5,
         ..Default::default()
     };
-    let mut active = ActiveConfig::default();
-    active.config = config;
+    let active = ActiveConfig {
+        config,
+        ..ActiveConfig::default()
+    };
     let state = TrackerState::new(active);
     let now = state.clock.now();
     let address = |last: u8, port| PackedAddress::new([10, 0, 0, last].into(), port);

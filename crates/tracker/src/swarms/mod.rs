@@ -10,7 +10,6 @@ mod address_counts;
 mod announce_record;
 mod cached_peers;
 mod claims;
-mod client_counts;
 mod peers;
 mod sample;
 mod swarm;

@@ -1,7 +1,7 @@
 //! The table of all swarms, in shards.
 
-use super::client_counts::ClientCounts;
 use super::swarm::Swarm;
+use crate::client_counts::ClientCounts;
 use crate::clock::Seconds;
 use crate::config::CountBy;
 use foldhash::quality::RandomState;

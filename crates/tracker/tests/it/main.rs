@@ -7,5 +7,6 @@ mod forward;
 mod lists;
 mod operators;
 mod ownership;
+mod pages;
 mod real_clients;
 mod support;

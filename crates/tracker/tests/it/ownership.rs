@@ -1,5 +1,5 @@
-//! Who may change a peer: the client that announced it, or one that has its key. Other peers know
-//! its id, so the id proves nothing.
+//! The right to change a peer: it belongs to the client that announced it, or one that has its key.
+//! Other peers know its id, so the id proves nothing.
 
 use crate::support::{
     Behaviour, Client, Forwarder, Running, announce, http_uri, listed, udp_uri, until,

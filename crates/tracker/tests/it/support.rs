@@ -46,14 +46,22 @@ impl Running {
         Running::try_listening(at, settings).unwrap()
     }
 
+    /// Starts a tracker with a number of threads per transport.
+    pub(crate) fn with_workers(workers: usize, settings: &str) -> Running {
+        let settings = format!("workers = {workers}\n{settings}");
+        Running::try_starting("127.0.0.1:0", &settings).unwrap()
+    }
+
     /// Starts a tracker at an address, or returns its error.
     pub(crate) fn try_listening(
         at: &str,
         settings: &str,
     ) -> Result<Running, headworks_tracker::Error> {
-        let section = config(&format!(
-            "listen = '{at}'\nudp_listen = '{at}'\nworkers = 2\n{settings}"
-        ));
+        Running::try_starting(at, &format!("workers = 2\n{settings}"))
+    }
+
+    fn try_starting(at: &str, settings: &str) -> Result<Running, headworks_tracker::Error> {
+        let section = config(&format!("listen = '{at}'\nudp_listen = '{at}'\n{settings}"));
         let shutdown = Shutdown::new();
         let proxies = hyper_util::client::proxy::matcher::Matcher::builder().build();
         let outbound = Outbound::with_proxies(&OutboundConfig::default(), proxies).unwrap();

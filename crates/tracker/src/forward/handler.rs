@@ -145,12 +145,12 @@ impl ForwardHandler {
         let mut outcome = Outcome::of(&result, suspend, usual);
         let network = network_evidence(&result);
         let down = self.outage.record(job.forwarder, began, network);
+        if down && network == NetworkEvidence::Silence {
+            // Our own network is down, which tells nothing about the forwarder.
+            return self.without_blame(run, &forwarder);
+        }
         let mut suspension = suspend;
         if outcome.forwarder == ForwarderHealth::Silent {
-            if down {
-                // Our own network is down, which tells nothing about the forwarder.
-                return self.without_blame(run, &forwarder);
-            }
             let silences = threshold.min(MAX_SILENCES);
             let pause = forwarder.record_silence(silences, suspend);
             if let Some(pause) = pause.filter(|_| threshold > 0) {

@@ -21,10 +21,18 @@ use std::path::{Path, PathBuf};
 pub(crate) fn save(state: &TrackerState, names: &[String], path: &Path) -> io::Result<()> {
     let bytes = encode::encode(state, names);
     let temporary = with_suffix(path, "new");
-    let mut file = std::fs::File::create(&temporary)?;
-    file.write_all(&bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&temporary, path)
+    let saved = write(&temporary, &bytes).and_then(|()| std::fs::rename(&temporary, path));
+    if saved.is_err() {
+        // An incomplete file would take the room that the next one needs.
+        let _ = std::fs::remove_file(&temporary);
+    }
+    saved
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = std::fs::File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }
 
 /// Loads the snapshot at `path`, if there is one, and returns its number of torrents. A damaged

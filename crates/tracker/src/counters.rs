@@ -49,6 +49,10 @@ counters! {
     connections_dropped;
     /// Failures to accept a connection, because the system had no descriptor left.
     accept_failures;
+    /// Lists of forwarders that were fetched.
+    lists_fetched;
+    /// Lists of forwarders that could not be fetched.
+    lists_failed;
     /// Pages for operators that were built.
     pages_built;
     /// First announces rejected by the rate limit.

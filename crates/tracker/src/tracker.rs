@@ -185,19 +185,24 @@ impl Tracker {
     /// Starts the task that fetches lists of forwarders and applies those that have changed.
     fn spawn_refresh(&self, outbound: Outbound, shutdown: &Shutdown) {
         let (tracker, stop) = (self.clone(), shutdown.token());
+        let counters = self.announces.state.new_counters();
         let refresh = async move {
             loop {
                 let config = tracker.announces.state.active().config.clone();
                 let sources: Vec<String> = config.list_sources().collect();
                 let refresh = config.forwarder_lists_refresh;
-                let (changed, pause) = (tracker.subscriptions)
+                let refreshed = (tracker.subscriptions)
                     .refresh(&sources, &outbound, refresh)
                     .await;
-                if changed && let Err(error) = tracker.apply_lists() {
+                if refreshed.changed
+                    && let Err(error) = tracker.apply_lists()
+                {
                     tracing::error!(%error, "cannot apply a fetched list of forwarders");
                 }
+                counters.lists_fetched.add(refreshed.fetched);
+                counters.lists_failed.add(refreshed.failed);
                 tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
+                    () = tokio::time::sleep(refreshed.pause) => {}
                     () = tracker.subscriptions.changed() => {}
                 }
             }

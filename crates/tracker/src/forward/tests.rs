@@ -1,6 +1,7 @@
 //! The forward plane over hours of virtual time, with forwarders that cost no network.
 
 use super::*;
+use crate::announce::{AnnounceHandler, ResponseBuffers};
 use crate::client::{ClientError, FakeNetwork};
 use crate::forwarders::{Forwarder, ForwarderState};
 use crate::request::AddressFamilies;
@@ -216,4 +217,41 @@ async fn a_real_outage_is_found_and_healed() {
     assert_eq!(forwarding.outage.outages.get(), 1);
     let asked = *asked.lock();
     assert!(asked >= 2000, "every torrent is announced again: {asked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_announce_takes_its_swarms_lock_at_most_three_times() {
+    let (state, forwarding) = start(3, Box::new(|_, _| (DELAY, no_peers())));
+    let handler = AnnounceHandler { state, forwarding };
+    let (state, counters) = (&handler.state, handler.state.new_counters());
+    let mut buffers = ResponseBuffers::default();
+    let locks = async |event: Event, peer: u8, buffers: &mut ResponseBuffers| {
+        let mut announce = announce(1, event);
+        announce.peer_id.0[0] = peer;
+        announce.port += u16::from(peer);
+        let before = state.swarms.locks.load(Ordering::Relaxed);
+        let request = AnnounceRequest {
+            active: &state.active(),
+            now: state.clock.now(),
+            client: CLIENT,
+            announce: &announce,
+            families: AddressFamilies::V4,
+            as_dicts: false,
+            random: 0,
+            counters: &counters,
+        };
+        handler.announce(&request, buffers);
+        handler.submit_pending(buffers, &counters);
+        let at_once = state.swarms.locks.load(Ordering::Relaxed) - before;
+        // Everything that follows belongs to the forwards.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        at_once
+    };
+    // One more is taken by the submit task, where forwarders are selected.
+    assert_eq!(locks(Event::Started, 1, &mut buffers).await, 1, "first");
+    assert_eq!(locks(Event::None, 1, &mut buffers).await, 1, "not due");
+    assert_eq!(locks(Event::Started, 2, &mut buffers).await, 1, "another");
+    assert_eq!(locks(Event::Completed, 1, &mut buffers).await, 1);
+    assert_eq!(locks(Event::Stopped, 1, &mut buffers).await, 2, "cancelled");
+    assert_eq!(locks(Event::Stopped, 9, &mut buffers).await, 2, "unknown");
 }

@@ -4,6 +4,7 @@ mod announce;
 mod bad_forwarders;
 mod balance;
 mod forward;
+mod layout;
 mod lists;
 mod operators;
 mod ownership;

@@ -360,7 +360,12 @@ impl Drop for Task {
 impl Forwarder {
     /// Starts an HTTP tracker.
     pub(crate) async fn http(behaviour: Behaviour) -> Forwarder {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Forwarder::http_at(address("127.0.0.1:0"), behaviour).await
+    }
+
+    /// Starts an HTTP tracker at an address.
+    pub(crate) async fn http_at(at: SocketAddr, behaviour: Behaviour) -> Forwarder {
+        let listener = tokio::net::TcpListener::bind(at).await.unwrap();
         let address = listener.local_addr().unwrap();
         let behaviour = Arc::new(Mutex::new(behaviour));
         let (received, requests) = (

@@ -242,18 +242,3 @@ fn flags_of_the_predecessor_work() {
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("raise it with `-W`"), "{ended:?}");
 }
-
-#[test]
-fn an_unwritable_snapshot_folder_is_found_at_the_start() {
-    let folder = Folder::new();
-    let arguments = [
-        "tracker",
-        "-l",
-        "127.0.0.1:0",
-        "--tracker-snapshot-file",
-        "none/s",
-    ];
-    let ended = folder.run(&arguments);
-    assert_ne!(ended.code, Some(0));
-    assert!(ended.stderr.contains("cannot be written"), "{ended:?}");
-}

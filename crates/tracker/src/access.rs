@@ -15,7 +15,7 @@ pub(crate) struct Access {
     allowed: Option<Hashes>,
     denied: Option<Hashes>,
     private: Option<Hashes>,
-    allowed_clients: Vec<Network>,
+    allowed_clients: Option<Vec<Network>>,
     denied_clients: Vec<Network>,
 }
 
@@ -70,8 +70,8 @@ impl Access {
     /// Whether a client is denied. A denied network takes precedence over an allowed one.
     pub(crate) fn denies_client(&self, client: IpAddr) -> bool {
         let among = |networks: &[Network]| networks.iter().any(|network| network.contains(client));
-        among(&self.denied_clients)
-            || !self.allowed_clients.is_empty() && !among(&self.allowed_clients)
+        let missing = |networks: &Vec<Network>| !among(networks);
+        among(&self.denied_clients) || self.allowed_clients.as_ref().is_some_and(missing)
     }
 
     /// Whether a torrent is denied. A denied torrent takes precedence over an allowed one.
@@ -162,7 +162,7 @@ mod tests {
             allowed: Some(Hashes::from([InfoHash([1; 20]), InfoHash([2; 20])])),
             denied: Some(Hashes::from([InfoHash([2; 20])])),
             private: None,
-            allowed_clients: networks(&["10.0.0.0/8", "fd00::/8"]),
+            allowed_clients: Some(networks(&["10.0.0.0/8", "fd00::/8"])),
             denied_clients: networks(&["10.9.0.0/16"]),
         };
         let denies = |hash: u8, client: &str| {
@@ -173,5 +173,11 @@ mod tests {
         assert!(!denies(1, "10.0.0.1") && !denies(1, "::ffff:10.0.0.1") && !denies(1, "fd00::1"));
         assert!(denies(1, "10.9.0.1") && denies(1, "192.0.2.1") && denies(1, "::1"));
         assert!(denies(2, "10.0.0.1") && denies(3, "10.0.0.1"));
+        let nobody = Access {
+            allowed_clients: Some(Vec::new()),
+            ..Access::default()
+        };
+        assert!(nobody.denies_client([10, 0, 0, 1].into()), "fails closed");
+        assert!(!Access::default().denies_client([10, 0, 0, 1].into()));
     }
 }

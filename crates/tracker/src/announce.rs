@@ -11,7 +11,6 @@ use crate::forward::{Admission, Forwarded, Forwarding, PendingSubmissions};
 use crate::forwarders::ForwarderId;
 use crate::request::{AddressFamilies, AnnounceRequest};
 use crate::state::TrackerState;
-use crate::stats::StatsPage;
 use crate::swarms::{PackedAddress, PeerChange, PeerSample, Swarm};
 use headworks_tracker_wire::{Counts, Event, InfoHash, PeerId, compact};
 use std::net::SocketAddr;
@@ -21,7 +20,6 @@ use std::sync::Arc;
 pub(crate) struct AnnounceHandler {
     pub(crate) state: Arc<TrackerState>,
     pub(crate) forwarding: Forwarding,
-    pub(crate) stats_page: StatsPage,
 }
 
 /// The buffers of one announce thread, reused for every response.
@@ -89,8 +87,9 @@ struct SwarmUpdate {
     first: bool,
     /// Whether the first forwards are still pending.
     awaits_first_answer: bool,
-    /// For `completed`: the forwarders that know of the peer.
-    announced: Vec<ForwarderId>,
+    /// Present if the announce is a `completed` to be forwarded: the forwarders that know of the
+    /// peer.
+    completed: Option<Vec<ForwarderId>>,
     /// Present if the announce is to be forwarded.
     admission: Option<Admission>,
 }
@@ -118,7 +117,7 @@ impl AnnounceHandler {
         let may_insert = || {
             let config = &active.config;
             swarms.totals().0 < config.max_torrents
-                && swarms.clients.estimate(address.ip()) < config.max_torrents_per_client
+                && swarms.clients.estimate(request.client) < config.max_torrents_per_client
         };
         let update = swarms.with_or_insert_if(&announce.info_hash, may_insert, |swarm| {
             self.update_swarm(request, address, swarm, buffers)
@@ -130,8 +129,8 @@ impl AnnounceHandler {
                 counts: Counts::default(),
             };
         };
-        if announce.event == Event::Completed && active.reveals_peer(announce) {
-            self.forwarding.completed(request, &update.announced);
+        if let Some(announced) = update.completed {
+            self.forwarding.completed(request, &announced);
         }
         let forwarded = update.admission.map_or(Forwarded::NotNeeded, |admission| {
             let pending = &mut buffers.pending;
@@ -188,9 +187,12 @@ impl AnnounceHandler {
                 ..SwarmUpdate::default()
             };
         }
-        let change = swarm.upsert_peer(*now, address, announce.peer_id, seeder, by);
-        if change == PeerChange::Inserted {
-            self.state.swarms.clients.add(address.ip());
+        let before = swarm.contains(&address).then(|| swarm.client(&address));
+        let change = swarm.upsert_peer(*now, request.client, address, announce.peer_id, seeder, by);
+        if before != Some(request.client) {
+            let clients = &self.state.swarms.clients;
+            before.inspect(|client| clients.remove(*client));
+            clients.add(request.client);
         }
         if announce.event == Event::Completed && change != PeerChange::Unchanged {
             swarm.downloaded = swarm.downloaded.saturating_add(1);
@@ -205,18 +207,23 @@ impl AnnounceHandler {
         let completed = announce.event == Event::Completed;
         let due = !completed && forwards && swarm.due <= *now;
         let peer = record.and_then(|record| record.peer(&announce.peer_id));
-        let announced = peer.filter(|_| completed);
+        // Another client may have the same peer id, and must not speak for this one.
+        let completed = completed
+            && request.active.reveals_peer(announce)
+            && peer.is_none_or(|peer| request.may_change(peer));
+        let announced = || peer.map_or_else(Vec::new, |peer| peer.announced_to().collect());
         let first = due && record.is_none_or(|record| !record.was_forwarded());
         SwarmUpdate {
             counts: swarm.counts(by),
             first,
             awaits_first_answer: record.is_some_and(|record| record.awaits_first_answer()),
-            announced: announced.map_or_else(Vec::new, |peer| peer.announced_to().collect()),
+            completed: completed.then(announced),
             admission: due.then(|| self.forwarding.admit(request, first, swarm)),
         }
     }
 
-    /// Whether a peer is stored already, or its client has room for another.
+    /// Whether the peer is stored already and the client may change it, or the client has room for
+    /// another.
     fn may_store(
         &self,
         request: &AnnounceRequest<'_>,
@@ -224,18 +231,17 @@ impl AnnounceHandler {
         swarm: &Swarm,
     ) -> bool {
         let config = &request.active.config;
-        // Counted only if there are enough peers to exceed the limit.
-        let many = swarm.local_peers() >= config.max_peers_per_client;
-        swarm.contains(&address)
-            || self.state.swarms.clients.estimate(address.ip()) < config.max_torrents_per_client
-                && !(many
-                    && swarm.peers_at(&address, self.state.count_by) >= config.max_peers_per_client)
+        if swarm.contains(&address) {
+            return swarm.may_change(&address, request.client, request.announce.key);
+        }
+        self.state.has_room(config, request.client, swarm)
     }
 
     /// Removes a local peer.
     fn remove_peer(&self, swarm: &mut Swarm, address: PackedAddress) {
+        let client = swarm.client(&address);
         if swarm.remove_peer(address, self.state.count_by) {
-            self.state.swarms.clients.remove(address.ip());
+            self.state.swarms.clients.remove(client);
         }
     }
 
@@ -249,12 +255,14 @@ impl AnnounceHandler {
         let by = self.state.count_by;
         let (hash, id) = (&request.announce.info_hash, request.announce.peer_id);
         let removed = self.state.swarms.with_existing(hash, |swarm| {
-            if swarm.peer_id(&address) == Some(id) {
+            if swarm.peer_id(&address) == Some(id)
+                && swarm.may_change(&address, request.client, request.announce.key)
+            {
                 self.remove_peer(swarm, address);
             }
             let record = swarm.record.as_mut();
             let peer = record.and_then(|record| {
-                let authorized = request.may_stop(record.peer(&id)?);
+                let authorized = request.may_change(record.peer(&id)?);
                 authorized.then(|| record.remove_peer(&id)).flatten()
             });
             if let Some(peer) = &peer {

@@ -23,6 +23,9 @@ headworks_service::section! {
     workers: usize = 0, restart();
     /// The most open HTTP connections, over all threads.
     max_connections: usize = 20_000, restart();
+    /// The most open HTTP connections per client address (of IPv6, per network of 64 bits). Trusted
+    /// proxies are exempt.
+    max_connections_per_address: usize = 1_000;
     /// The time between two announces of a client.
     #[serde(with = "headworks_service::config::seconds")]
     announce_interval: Duration = Duration::from_secs(1800), file(&["announce_interval"]), env(&["ANNOUNCE_INTERVAL"]);
@@ -58,8 +61,8 @@ headworks_service::section! {
     allow_hashes_file: Option<PathBuf> = None, example("\"allowed.txt\"");
     /// A file with torrents not to serve, in the same format.
     deny_hashes_file: Option<PathBuf> = None, example("\"denied.txt\"");
-    /// The only networks to serve; empty for all.
-    allow_clients: Vec<Network> = Vec::new(), example("[\"10.0.0.0/8\", \"fd00::/8\"]");
+    /// The only networks to serve; all if it is not set.
+    allow_clients: Option<Vec<Network>> = None, example("[\"10.0.0.0/8\", \"fd00::/8\"]");
     /// Networks not to serve.
     deny_clients: Vec<Network> = Vec::new(), example("[\"192.0.2.0/24\"]");
     /// A file that keeps swarms and peers from forwarders across a restart.
@@ -228,6 +231,11 @@ fn validate(config: &TrackerConfig) -> Vec<ValidationError> {
         !rate.is_finite() || rate < 0.0,
         "rate_limit_initial_per_sec",
         "must be 0 or a positive number",
+    );
+    object(
+        config.allow_clients.as_ref().is_some_and(Vec::is_empty),
+        "allow_clients",
+        "is empty, so that no client would be served; remove it to serve all clients",
     );
     object(
         config.forwarder_workers == 0,

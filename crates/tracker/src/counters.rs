@@ -47,6 +47,14 @@ counters! {
     connections;
     /// Connections closed because there were too many or because they were idle.
     connections_dropped;
+    /// Failures to accept a connection, because the system had no descriptor left.
+    accept_failures;
+    /// Lists of forwarders that were fetched.
+    lists_fetched;
+    /// Lists of forwarders that could not be fetched.
+    lists_failed;
+    /// Pages for operators that were built.
+    pages_built;
     /// First announces rejected by the rate limit.
     rate_limited;
     /// Forwards that found the queue full.

@@ -4,7 +4,8 @@ use crate::config::TrackerConfig;
 use crate::error::Error;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files beside connections: listeners, lists, snapshots and connections to forwarders.
+/// Files beside connections: listeners, lists, snapshots, and events and probes over HTTP. Every
+/// worker needs one more.
 const RESERVE: u64 = 256;
 
 /// Raises the soft limit of open files to the hard one and returns the most connections that fit:
@@ -22,18 +23,24 @@ pub(crate) fn max_connections(config: &TrackerConfig) -> Result<usize, Error> {
         }
     }
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    fit(config.max_connections, limit)
+    let reserve = RESERVE + config.max_forwarder_workers as u64;
+    fit(config.max_connections, reserve, limit)
 }
 
-fn fit(wanted: usize, limit: u64) -> Result<usize, Error> {
-    let needed = wanted as u64 + RESERVE;
+fn fit(wanted: usize, reserve: u64, limit: u64) -> Result<usize, Error> {
+    let needed = (wanted as u64).saturating_add(reserve);
+    let fitting = limit.saturating_sub(reserve);
     if needed <= limit {
         return Ok(wanted);
     }
-    if wanted != TrackerConfig::default().max_connections || limit <= RESERVE {
-        return Err(Error::Descriptors { needed, limit });
+    if wanted != TrackerConfig::default().max_connections || fitting == 0 {
+        return Err(Error::Descriptors {
+            fitting,
+            needed,
+            limit,
+        });
     }
-    let connections = (limit - RESERVE) as usize;
+    let connections = fitting as usize;
     tracing::debug!(
         connections,
         limit,
@@ -49,12 +56,14 @@ mod tests {
     #[test]
     fn connections_that_cannot_fit_are_refused() {
         let default = TrackerConfig::default().max_connections;
-        assert_eq!(fit(1000, 4096).unwrap(), 1000);
-        assert_eq!(fit(default, 4096).unwrap(), 4096 - RESERVE as usize);
-        let error = fit(5000, 4096).unwrap_err().to_string();
+        assert_eq!(fit(1000, 276, 4096).unwrap(), 1000);
+        assert_eq!(fit(default, 276, 4096).unwrap(), 4096 - 276);
+        let error = fit(5000, 276, 4096).unwrap_err().to_string();
         assert!(
-            error.contains("needs 5256 open files, but the limit is 4096"),
+            error
+                .contains("needs 5276 open files, but the limit is 4096; lower it to at most 3820"),
             "{error}"
         );
+        assert!(fit(default, 276, 200).is_err(), "not even for one");
     }
 }

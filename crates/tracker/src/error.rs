@@ -19,9 +19,11 @@ pub enum Error {
     Threads(io::Error),
     /// The configured connections do not fit into the limit of open files.
     #[error(
-        "`max_connections` needs {needed} open files, but the limit is {limit}; lower it, or raise the limit with `ulimit -n` or `LimitNOFILE=`"
+        "`max_connections` needs {needed} open files, but the limit is {limit}; lower it to at most {fitting}, or raise the limit with `ulimit -n` or `LimitNOFILE=`"
     )]
     Descriptors {
+        /// The most connections that fit.
+        fitting: u64,
         /// The files needed.
         needed: u64,
         /// The limit.

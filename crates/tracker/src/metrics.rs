@@ -59,6 +59,18 @@ const DROPPED: Family = Family::counter(
     "headworks_tracker_connections_dropped_total",
     "Connections closed because there were too many or because they were idle.",
 );
+const ACCEPT_FAILURES: Family = Family::counter(
+    "headworks_tracker_accept_failures_total",
+    "Failures to accept a connection, because the system had no descriptor left.",
+);
+const LISTS: Family = Family::counter(
+    "headworks_tracker_list_fetches_total",
+    "Fetches of lists of forwarders by result.",
+);
+const PAGES: Family = Family::counter(
+    "headworks_tracker_pages_built_total",
+    "Pages for operators that were built.",
+);
 const NOT_STORED: Family = Family::counter(
     "headworks_tracker_not_stored_total",
     "Announces of peers that were answered but not stored, because of a limit.",
@@ -138,6 +150,16 @@ fn write_prefixed(announces: &AnnounceHandler, out: &mut Exposition) {
         .sample(&[], totals.connections as f64);
     out.family(&DROPPED)
         .sample(&[], totals.connections_dropped as f64);
+    out.family(&ACCEPT_FAILURES)
+        .sample(&[], totals.accept_failures as f64);
+    for (result, count) in [
+        ("ok", totals.lists_fetched),
+        ("failed", totals.lists_failed),
+    ] {
+        out.family(&LISTS)
+            .sample(&[("result", result)], count as f64);
+    }
+    out.family(&PAGES).sample(&[], totals.pages_built as f64);
     out.family(&NOT_STORED)
         .sample(&[], totals.not_stored as f64);
     let down = f64::from(u8::from(announces.forwarding.outage.is_down()));

@@ -19,7 +19,8 @@ pub(crate) enum AddressFamilies {
 pub(crate) struct AnnounceRequest<'a> {
     pub(crate) active: &'a ActiveConfig,
     pub(crate) now: Seconds,
-    /// The address of the client, or the one that a trusted proxy reported for it.
+    /// The address of the client's connection, or the one that a trusted proxy reported for it.
+    /// Limits and permissions go by it, never by an address that the client claims with `ip=`.
     pub(crate) client: IpAddr,
     pub(crate) announce: &'a Announce,
     pub(crate) families: AddressFamilies,
@@ -40,10 +41,8 @@ impl AnnounceRequest<'_> {
         PackedAddress::new(ip, self.announce.port)
     }
 
-    /// Whether this client may stop an announced peer: it has the peer's address or its key. A peer
-    /// id is no proof, because other peers know it.
-    pub(crate) fn may_stop(&self, peer: &AnnouncedPeer) -> bool {
-        let key = self.announce.key;
-        peer.client == self.client || key.is_some() && key == peer.announce.key
+    /// Whether this client may change or stop an announced peer.
+    pub(crate) fn may_change(&self, peer: &AnnouncedPeer) -> bool {
+        peer.may_be_changed_by(self.client, self.announce.key)
     }
 }

@@ -1,14 +1,16 @@
 //! State shared by the announce threads, the forwards and the console.
 
 use crate::active_config::ActiveConfig;
+use crate::client_counts::ClientCounts;
 use crate::clock::{Clock, Seconds};
-use crate::config::CountBy;
+use crate::config::{CountBy, TrackerConfig};
 use crate::counters::{Counters, Totals};
-use crate::drop_log::DropLog;
-use crate::swarms::Swarms;
+use crate::log_throttle::LogThrottle;
+use crate::swarms::{Swarm, Swarms};
 use arc_swap::{ArcSwap, Guard};
 use headworks_service::authenticator::Authenticator;
 use parking_lot::Mutex;
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 /// State shared by all parts of the tracker.
@@ -21,8 +23,11 @@ pub(crate) struct TrackerState {
     pub(crate) client_auth: OnceLock<Authenticator>,
     pub(crate) clock: Clock,
     pub(crate) swarms: Swarms,
-    /// Reports forwards that found the queue full.
-    pub(crate) drops: DropLog,
+    /// The open HTTP connections per client.
+    pub(crate) connections: ClientCounts,
+    drops: LogThrottle,
+    /// Failures to accept a connection.
+    pub(crate) accept_failures: LogThrottle,
     counters: Mutex<Vec<Arc<Counters>>>,
 }
 
@@ -34,7 +39,9 @@ impl TrackerState {
             client_auth: OnceLock::new(),
             clock: Clock::new(),
             swarms: Swarms::new(),
-            drops: DropLog::default(),
+            connections: ClientCounts::default(),
+            drops: LogThrottle::default(),
+            accept_failures: LogThrottle::default(),
             counters: Mutex::default(),
         }
     }
@@ -55,6 +62,24 @@ impl TrackerState {
     /// Returns the sums of all threads' counters.
     pub(crate) fn totals(&self) -> Totals {
         Totals::of(&self.counters.lock())
+    }
+
+    /// Reports forwards that found the queue full.
+    pub(crate) fn log_drops(&self, dropped: u64) {
+        if let Some(dropped) = self.drops.note(dropped) {
+            tracing::warn!(
+                dropped,
+                "the forward queue is full: raise `forwarder_queue_size` or list fewer forwarders"
+            );
+        }
+    }
+
+    /// Whether a client may store another peer in a swarm.
+    pub(crate) fn has_room(&self, config: &TrackerConfig, client: IpAddr, swarm: &Swarm) -> bool {
+        // Counted only if there are enough peers to exceed the limit.
+        let many = swarm.local_peers() >= config.max_peers_per_client;
+        self.swarms.clients.estimate(client) < config.max_torrents_per_client
+            && !(many && swarm.peers_of(client, self.count_by) >= config.max_peers_per_client)
     }
 
     /// Removes peers that have not announced within the configured age.

@@ -4,15 +4,10 @@ use crate::announce::AnnounceHandler;
 use crate::clock::Seconds;
 use crate::forwarders::ForwarderState;
 use headworks_tracker_wire::compact;
-use parking_lot::Mutex;
 use serde::Serialize;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-/// The time for which a page is served.
-const PAGE_AGE: Duration = Duration::from_secs(1);
 /// The most clients listed.
 const MAX_CLIENTS: usize = 10_000;
 
@@ -31,32 +26,6 @@ pub(crate) struct Stats {
     /// Present only for a request with the admin token.
     #[serde(skip_serializing_if = "Option::is_none")]
     clients: Option<Vec<ClientStats>>,
-}
-
-/// The page as text and as JSON, built at most once per second: it costs a lock of the pool and
-/// work for every forwarder, and anybody may ask for it as often as a connection allows.
-#[derive(Default)]
-pub(crate) struct StatsPage(Mutex<Option<(Instant, Arc<RenderedStats>)>>);
-
-/// A rendered page.
-pub(crate) struct RenderedStats {
-    pub(crate) text: String,
-    pub(crate) json: String,
-}
-
-impl StatsPage {
-    /// Returns the page, at most a second old.
-    pub(crate) fn get(&self, announces: &AnnounceHandler) -> Arc<RenderedStats> {
-        let mut page = self.0.lock();
-        if let Some((built, page)) = &*page
-            && built.elapsed() < PAGE_AGE
-        {
-            return page.clone();
-        }
-        let rendered = Arc::new(Stats::of(announces).render());
-        *page = Some((Instant::now(), rendered.clone()));
-        rendered
-    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -101,6 +70,11 @@ struct FlatQueue {
     queue_rate_limited: u64,
     queue_throttled_forwarders: u64,
     forwarder_workers: u64,
+    active_workers: u64,
+    max_workers: u64,
+    dropped_full: u64,
+    rate_limited: u64,
+    throttled_forwarders: u64,
 }
 
 impl FlatQueue {
@@ -113,6 +87,11 @@ impl FlatQueue {
             queue_rate_limited: queue.rate_limited,
             queue_throttled_forwarders: queue.throttled_forwarders,
             forwarder_workers: queue.active_workers,
+            active_workers: queue.active_workers,
+            max_workers: queue.max_workers,
+            dropped_full: queue.dropped_full,
+            rate_limited: queue.rate_limited,
+            throttled_forwarders: queue.throttled_forwarders,
         }
     }
 }
@@ -156,11 +135,10 @@ impl Stats {
         }
     }
 
-    pub(crate) fn render(&self) -> RenderedStats {
-        RenderedStats {
-            text: self.to_string(),
-            json: serde_json::to_string_pretty(self).unwrap_or_default(),
-        }
+    /// Returns the page as text and as JSON.
+    pub(crate) fn render(&self) -> (Vec<u8>, Vec<u8>) {
+        let json = serde_json::to_vec_pretty(self).unwrap_or_default();
+        (self.to_string().into_bytes(), json)
     }
 
     /// Adds the clients' addresses, up to a limit.

@@ -47,6 +47,18 @@ struct Subscription {
     failures: u32,
 }
 
+/// The result of fetching the lists that are due.
+pub(crate) struct Refreshed {
+    /// Whether any list has changed.
+    pub(crate) changed: bool,
+    /// The time until the next list is due.
+    pub(crate) pause: Duration,
+    /// Lists that were fetched, or are unchanged.
+    pub(crate) fetched: u64,
+    /// Lists that could not be fetched.
+    pub(crate) failed: u64,
+}
+
 /// The result of a fetch.
 enum Fetched {
     Unchanged,
@@ -96,15 +108,15 @@ impl Subscriptions {
         })
     }
 
-    /// Fetches the lists that are due. Returns whether any has changed, and the time until the next
-    /// one is due.
+    /// Fetches the lists that are due.
     pub(crate) async fn refresh(
         &self,
         sources: &[String],
         outbound: &Outbound,
         every: Duration,
-    ) -> (bool, Duration) {
+    ) -> Refreshed {
         let (mut changed, mut pause) = (false, every);
+        let (mut fetches, mut failed) = (0, 0);
         for source in sources.iter().filter(|source| is_url(source)) {
             if !self.lists.lock().contains_key(source) {
                 self.read_copy(source);
@@ -117,6 +129,8 @@ impl Subscriptions {
                 continue;
             }
             let fetched = fetch(source, known.etag.as_deref(), outbound).await;
+            fetches += 1;
+            failed += u64::from(fetched.is_err());
             let failures = if fetched.is_err() {
                 known.failures + 1
             } else {
@@ -154,7 +168,12 @@ impl Subscriptions {
                 }
             }
         }
-        (changed, pause)
+        Refreshed {
+            changed,
+            pause,
+            fetched: fetches - failed,
+            failed,
+        }
     }
 
     /// Wakes the task that fetches, because the configuration has changed.

@@ -12,7 +12,6 @@ use crate::panel::TrackerPanel;
 use crate::serve::{self, Server};
 use crate::snapshot;
 use crate::state::TrackerState;
-use crate::stats::StatsPage;
 use crate::subscriptions::Subscriptions;
 use headworks_service::authenticator::Authenticator;
 use headworks_service::config::Secret;
@@ -71,11 +70,7 @@ impl Tracker {
         let forwarding =
             Forwarding::start(&state, TrackerClient::new(outbound.clone())?, shutdown)?;
         drop(entered);
-        let announces = Arc::new(AnnounceHandler {
-            state,
-            forwarding,
-            stats_page: StatsPage::default(),
-        });
+        let announces = Arc::new(AnnounceHandler { state, forwarding });
         if let Some(path) = &config.snapshot_file {
             let names = forwarder_names(&announces);
             let torrents = snapshot::load(&announces.state, &names, path);
@@ -86,7 +81,9 @@ impl Tracker {
             announces.forwarding.arm_all();
             tracing::info!(torrents, "snapshot loaded");
         }
+        let entered = runtime.enter();
         let server = serve::start(&announces)?;
+        drop(entered);
         let (http, udp) = (server.http.clone(), server.udp.clone());
         let lost_snapshot = Arc::<AtomicBool>::default();
         let lost = lost_snapshot.clone();
@@ -188,19 +185,24 @@ impl Tracker {
     /// Starts the task that fetches lists of forwarders and applies those that have changed.
     fn spawn_refresh(&self, outbound: Outbound, shutdown: &Shutdown) {
         let (tracker, stop) = (self.clone(), shutdown.token());
+        let counters = self.announces.state.new_counters();
         let refresh = async move {
             loop {
                 let config = tracker.announces.state.active().config.clone();
                 let sources: Vec<String> = config.list_sources().collect();
                 let refresh = config.forwarder_lists_refresh;
-                let (changed, pause) = (tracker.subscriptions)
+                let refreshed = (tracker.subscriptions)
                     .refresh(&sources, &outbound, refresh)
                     .await;
-                if changed && let Err(error) = tracker.apply_lists() {
+                if refreshed.changed
+                    && let Err(error) = tracker.apply_lists()
+                {
                     tracing::error!(%error, "cannot apply a fetched list of forwarders");
                 }
+                counters.lists_fetched.add(refreshed.fetched);
+                counters.lists_failed.add(refreshed.failed);
                 tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
+                    () = tokio::time::sleep(refreshed.pause) => {}
                     () = tracker.subscriptions.changed() => {}
                 }
             }

@@ -27,9 +27,16 @@ pub(crate) struct TrackerClient {
     pub(crate) fake: Option<FakeNetwork>,
 }
 
+/// Returns the time that a forwarder takes and its response, to an announce or to a probe.
 #[cfg(test)]
-pub(crate) type FakeNetwork =
-    Box<dyn Fn(&AnnounceQuery<'_>) -> Result<AnnounceResponse, ClientError> + Send + Sync>;
+pub(crate) type FakeNetwork = Box<
+    dyn Fn(
+            &ForwarderState,
+            Option<&headworks_tracker_wire::Announce>,
+        ) -> (Duration, Result<AnnounceResponse, ClientError>)
+        + Send
+        + Sync,
+>;
 
 impl TrackerClient {
     /// Opens the UDP sockets. Both transports share one DNS cache. Call it inside a tokio runtime.
@@ -52,12 +59,13 @@ impl TrackerClient {
     ) -> Result<AnnounceResponse, ClientError> {
         let forwarder = query.forwarder;
         let began = Instant::now();
-        #[cfg(test)]
-        if let Some(fake) = &self.fake {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            return fake(query);
-        }
         let response = async {
+            #[cfg(test)]
+            if let Some(fake) = &self.fake {
+                let (took, response) = fake(forwarder, Some(&query.announce));
+                tokio::time::sleep(took).await;
+                return response;
+            }
             match forwarder.is_udp() {
                 true => self.udp.announce(query).await,
                 false => self.http.announce(query).await,
@@ -85,6 +93,12 @@ impl TrackerClient {
         timeout: Duration,
     ) -> Result<(), ClientError> {
         let response = async {
+            #[cfg(test)]
+            if let Some(fake) = &self.fake {
+                let (took, response) = fake(forwarder, None);
+                tokio::time::sleep(took).await;
+                return response.map(drop);
+            }
             match forwarder.is_udp() {
                 true => self.udp.probe(forwarder).await,
                 false => self.http.probe(forwarder).await,

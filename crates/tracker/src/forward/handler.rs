@@ -145,12 +145,12 @@ impl ForwardHandler {
         let mut outcome = Outcome::of(&result, suspend, usual);
         let network = network_evidence(&result);
         let down = self.outage.record(job.forwarder, began, network);
+        if down && network == NetworkEvidence::Silence {
+            // Our own network is down, which tells nothing about the forwarder.
+            return self.without_blame(run, &forwarder);
+        }
         let mut suspension = suspend;
         if outcome.forwarder == ForwarderHealth::Silent {
-            if down {
-                // Our own network is down, which tells nothing about the forwarder.
-                return self.without_blame(run, &forwarder);
-            }
             let silences = threshold.min(MAX_SILENCES);
             let pause = forwarder.record_silence(silences, suspend);
             if let Some(pause) = pause.filter(|_| threshold > 0) {
@@ -277,7 +277,7 @@ impl ForwardHandler {
         let seconds = whole_seconds(next);
         // Never early, and up to a twentieth late: announces of many torrents that began together
         // drift apart.
-        let jitter = getrandom::u32().unwrap_or_default() % (seconds / 20 + 1);
+        let jitter = fastrand::u32(..=seconds / 20);
         let due = self.now() + seconds + jitter;
         Some(ForwardEnd { due, answered })
     }
@@ -294,7 +294,7 @@ impl ForwardHandler {
         let peers = match result {
             Ok(AnnounceResponse::Peers(list)) => {
                 remember_fields(forwarder, list);
-                self.usable_peers(job, list)
+                self.usable_peers(job, forwarder, list)
             }
             _ => Vec::new(),
         };
@@ -307,15 +307,17 @@ impl ForwardHandler {
         let (limit, own) = {
             let config = &self.state.active().config;
             let configured = config.public_addresses.iter().map(IpAddr::to_canonical);
-            let own: Vec<_> = configured.chain(self.own_addresses.all()).collect();
+            let own: Vec<_> = configured.chain(self.own_addresses.agreed()).collect();
             (config.max_cached_peers, own)
         };
+        let by_its_word = self.own_addresses.learned_from(forwarder.host());
+        let is_own = |ip: &IpAddr| own.contains(ip) || by_its_word.contains(ip);
         let update = |swarm: &mut Swarm| {
             let mut new = 0;
             // Without a local peer nobody would ask for the cached ones.
             if swarm.local_peers() > 0 {
                 for address in &peers {
-                    if own.contains(&address.ip()) && swarm.has_local_port(address.port()) {
+                    if is_own(&address.ip()) && swarm.has_local_port(address.port()) {
                         continue;
                     }
                     let packed = PackedAddress::new(address.ip(), address.port());
@@ -323,8 +325,13 @@ impl ForwardHandler {
                     new += usize::from(added);
                 }
                 // Entries from before the address was known to be ours.
+                let port = job.announce.port;
                 for ip in &own {
-                    swarm.remove_cached(PackedAddress::new(*ip, job.announce.port), by);
+                    swarm.remove_cached(PackedAddress::new(*ip, port), None, by);
+                }
+                for ip in &by_its_word {
+                    let reporter = Some(job.forwarder);
+                    swarm.remove_cached(PackedAddress::new(*ip, port), reporter, by);
                 }
             }
             if let Some(ForwardEnd { due, answered }) = end
@@ -345,10 +352,15 @@ impl ForwardHandler {
 
     /// Returns the peers that the client could connect to, without the client and ourselves, and
     /// learns our own addresses from them.
-    fn usable_peers(&self, job: &ForwardJob, list: &PeerList) -> Vec<SocketAddr> {
+    fn usable_peers(
+        &self,
+        job: &ForwardJob,
+        forwarder: &ForwarderState,
+        list: &PeerList,
+    ) -> Vec<SocketAddr> {
         let usable = |ip: IpAddr| AddressScope::of(ip).is_reachable_from(job.client);
         if let Some(ip) = list.external_ip.filter(|ip| usable(*ip)) {
-            self.own_addresses.learn(ip);
+            self.own_addresses.learn(forwarder.host(), ip);
         }
         let own_ids = [Some(job.announce.peer_id), Some(self.own_id)];
         let mut peers = Vec::new();
@@ -358,7 +370,8 @@ impl ForwardHandler {
                 continue;
             }
             if address.port() == job.announce.port {
-                self.own_addresses.note_port(ip, job.announce.info_hash);
+                let torrent = job.announce.info_hash;
+                (self.own_addresses).note_port(forwarder.host(), ip, torrent);
             }
             peers.push(SocketAddr::new(ip, address.port()));
         }

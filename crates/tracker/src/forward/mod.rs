@@ -330,7 +330,7 @@ impl Forwarding {
         let forwarders = swarms.with_existing(&announce.info_hash, |swarm| {
             let peer = swarm.record.as_ref()?.peer(&announce.peer_id)?;
             let pending = peer.pending().collect::<Vec<_>>();
-            request.may_stop(peer).then_some(pending)
+            request.may_change(peer).then_some(pending)
         });
         let forwarders = forwarders.flatten().unwrap_or_default();
         self.submitter.cancel(announce, forwarders);
@@ -353,7 +353,7 @@ impl Forwarding {
         if let Err(reason) = self.submitter.submit(forward, job::EVENTS) {
             if matches!(reason, Reason::Full | Reason::TargetFull) {
                 request.counters.dropped_full.add(1);
-                self.submitter.state.drops.log(1);
+                self.submitter.state.log_drops(1);
             }
             let name = &request.active.forwarders[forwarder.index()].name;
             tracing::debug!(forwarder = name, %reason, "event not forwarded");

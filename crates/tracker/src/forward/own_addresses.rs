@@ -2,24 +2,39 @@
 //!
 //! Forwarders see this machine's address, or that of its network, with a client's port, and report
 //! it like any other peer. A client must not be told of itself, and such an entry is no yield.
+//!
+//! A forwarder may lie, so that a peer of its choice is hidden from clients. The word of one host
+//! therefore applies to its own responses only. Two hosts that agree are believed for all.
 
 use headworks_tracker_wire::InfoHash;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
-/// The most learned addresses per family. A line that is redialled gets a new one every day.
+/// The most learned addresses per host and family. A line that is redialled gets a new one every
+/// day.
 const MAX_LEARNED: usize = 4;
-/// The most addresses that may turn out to be ours.
-const MAX_CANDIDATES: usize = 256;
+/// The most addresses per host that may turn out to be ours.
+const MAX_CANDIDATES: usize = 64;
 /// The number of torrents in which an address must be reported with the port of our peer. One or
 /// two may be chance, because many clients use the same port.
 const TORRENTS: usize = 3;
+/// The number of hosts whose agreement makes an address ours for all.
+const AGREEING: usize = 2;
 
 /// Our own public addresses.
 #[derive(Default)]
-pub(super) struct OwnAddresses(Mutex<Learned>);
+pub(super) struct OwnAddresses(Mutex<Inner>);
 
+#[derive(Default)]
+struct Inner {
+    /// By the host of the forwarders.
+    hosts: HashMap<String, Learned>,
+    /// Learned from enough hosts.
+    agreed: Vec<IpAddr>,
+}
+
+/// The addresses that one host taught us.
 #[derive(Default)]
 struct Learned {
     /// The most recent last.
@@ -33,21 +48,67 @@ struct Candidate {
 }
 
 impl OwnAddresses {
-    /// Learns the address that a forwarder says it sees us at.
-    pub(super) fn learn(&self, ip: IpAddr) {
-        self.0.lock().learn(ip.to_canonical());
+    /// Learns the address that a forwarder at `host` says it sees us at.
+    pub(super) fn learn(&self, host: &str, ip: IpAddr) {
+        self.0.lock().update(host, |host| {
+            host.learn(ip.to_canonical());
+        });
     }
 
-    /// Notes that a forwarder reported a peer with the port of the peer that was announced.
-    pub(super) fn note_port(&self, ip: IpAddr, torrent: InfoHash) {
-        let ip = ip.to_canonical();
-        let mut learned = self.0.lock();
-        if learned.own.contains(&ip) {
+    /// Notes that a forwarder at `host` reported a peer with the port of the peer that was
+    /// announced.
+    pub(super) fn note_port(&self, host: &str, ip: IpAddr, torrent: InfoHash) {
+        self.0.lock().update(host, |host| {
+            host.note_port(ip.to_canonical(), torrent);
+        });
+    }
+
+    /// Returns the addresses that are ours for all forwarders.
+    pub(super) fn agreed(&self) -> Vec<IpAddr> {
+        self.0.lock().agreed.clone()
+    }
+
+    /// Returns the addresses that are ours as far as a forwarder at `host` says.
+    pub(super) fn learned_from(&self, host: &str) -> Vec<IpAddr> {
+        let inner = self.0.lock();
+        let host = inner.hosts.get(host);
+        host.map_or_else(Vec::new, |host| host.own.iter().copied().collect())
+    }
+}
+
+impl Inner {
+    fn update(&mut self, host: &str, change: impl FnOnce(&mut Learned)) {
+        let learned = match self.hosts.get_mut(host) {
+            Some(learned) => learned,
+            None => self.hosts.entry(host.to_owned()).or_default(),
+        };
+        let before = learned.own.clone();
+        change(learned);
+        // Most responses teach nothing new.
+        if before.iter().any(|ip| !learned.own.contains(ip)) || before.len() != learned.own.len() {
+            self.agree();
+        }
+    }
+
+    fn agree(&mut self) {
+        let all = self.hosts.values().flat_map(|host| &host.own);
+        let mut hosts = HashMap::<IpAddr, usize>::new();
+        for ip in all {
+            *hosts.entry(*ip).or_default() += 1;
+        }
+        hosts.retain(|_, count| *count >= AGREEING);
+        self.agreed = hosts.into_keys().collect();
+    }
+}
+
+impl Learned {
+    fn note_port(&mut self, ip: IpAddr, torrent: InfoHash) {
+        if self.own.contains(&ip) {
             return;
         }
-        let position = learned.candidates.iter().position(|one| one.ip == ip);
+        let position = self.candidates.iter().position(|one| one.ip == ip);
         let mut candidate = position
-            .and_then(|index| learned.candidates.remove(index))
+            .and_then(|index| self.candidates.remove(index))
             .unwrap_or(Candidate {
                 ip,
                 torrents: Vec::new(),
@@ -56,22 +117,15 @@ impl OwnAddresses {
             candidate.torrents.push(torrent);
         }
         if candidate.torrents.len() >= TORRENTS {
-            learned.learn(ip);
+            self.learn(ip);
             return;
         }
-        if learned.candidates.len() >= MAX_CANDIDATES {
-            learned.candidates.pop_front();
+        if self.candidates.len() >= MAX_CANDIDATES {
+            self.candidates.pop_front();
         }
-        learned.candidates.push_back(candidate);
+        self.candidates.push_back(candidate);
     }
 
-    /// Returns all learned addresses.
-    pub(super) fn all(&self) -> Vec<IpAddr> {
-        self.0.lock().own.iter().copied().collect()
-    }
-}
-
-impl Learned {
     fn learn(&mut self, ip: IpAddr) {
         self.own.retain(|other| *other != ip);
         let same = |other: &&IpAddr| other.is_ipv4() == ip.is_ipv4();
@@ -92,21 +146,41 @@ mod tests {
     fn an_address_with_our_port_in_three_torrents_is_ours() {
         let (own, ip) = (OwnAddresses::default(), IpAddr::from([198, 51, 100, 7]));
         for torrent in [1, 1, 2, 2] {
-            own.note_port(ip, InfoHash([torrent; 20]));
+            own.note_port("a", ip, InfoHash([torrent; 20]));
         }
-        assert!(own.all().is_empty());
-        own.note_port(ip, InfoHash([3; 20]));
-        assert_eq!(own.all(), [ip]);
+        assert!(own.learned_from("a").is_empty());
+        own.note_port("a", ip, InfoHash([3; 20]));
+        assert_eq!(own.learned_from("a"), [ip]);
+    }
+
+    #[test]
+    fn one_host_is_believed_for_its_own_responses_only() {
+        let (own, ip) = (OwnAddresses::default(), IpAddr::from([198, 51, 100, 7]));
+        own.learn("a", ip);
+        own.learn("a", ip);
+        assert!(own.agreed().is_empty() && own.learned_from("b").is_empty());
+        own.learn("b", ip);
+        assert_eq!(own.agreed(), [ip]);
+        // A host that names many addresses displaces none of the others'.
+        for last in 0..100 {
+            own.learn("c", IpAddr::from([192, 0, 2, last]));
+        }
+        assert_eq!(own.agreed(), [ip]);
+        for last in 0..10 {
+            own.learn("b", IpAddr::from([203, 0, 113, last]));
+        }
+        assert!(own.agreed().is_empty(), "no longer");
     }
 
     #[test]
     fn few_addresses_per_family_are_kept() {
         let own = OwnAddresses::default();
-        own.learn("2001:db8::1".parse().unwrap());
+        own.learn("a", "2001:db8::1".parse().unwrap());
         for last in 0..10 {
-            own.learn(IpAddr::from([198, 51, 100, last]));
+            own.learn("a", IpAddr::from([198, 51, 100, last]));
         }
-        assert_eq!(own.all().len(), MAX_LEARNED + 1);
-        assert!(own.all().contains(&IpAddr::from([198, 51, 100, 9])));
+        let kept = own.learned_from("a");
+        assert_eq!(kept.len(), MAX_LEARNED + 1);
+        assert!(kept.contains(&IpAddr::from([198, 51, 100, 9])));
     }
 }

@@ -138,13 +138,7 @@ impl Prober {
             forwarders = blamed.len(),
             "network down: no forwarder can be reached"
         );
-        for id in blamed {
-            let forwarder = self.state.active().forwarders[id.index()].clone();
-            forwarder.forgive();
-            if matches!(forwarder.status(), Status::Suspended | Status::Disabled) {
-                self.pool.set_target(id.target(), TargetState::Active);
-            }
-        }
+        self.forgive(&blamed);
         let mut pause = OUTAGE_PAUSE;
         for round in 1.. {
             // A reload may have removed every forwarder: there is nothing left to probe then.
@@ -161,8 +155,22 @@ impl Prober {
             self.probe_round(round).await;
             pause = (pause * 2).min(MAX_OUTAGE_PAUSE);
         }
+        // Again, because some were suspended at the moment of the first time.
+        self.forgive(&blamed);
         tracing::info!("network up again");
         self.timers.wake_all();
+    }
+
+    /// Restores forwarders that were blamed for an outage of our own network.
+    fn forgive(&self, blamed: &[ForwarderId]) {
+        let active = self.state.active();
+        for id in blamed {
+            let forwarder = &active.forwarders[id.index()];
+            forwarder.forgive();
+            if matches!(forwarder.status(), Status::Suspended | Status::Disabled) {
+                self.pool.set_target(id.target(), TargetState::Active);
+            }
+        }
     }
 
     /// Probes several forwarders at once, those that responded last first.

@@ -94,12 +94,9 @@ pub(super) fn select(
 /// Puts the due forwarders in the order in which they are asked: those that are known to respond
 /// first.
 fn order(due: &mut [ForwarderId], active: &ActiveConfig, seed: u32) {
-    let mut random = Random(u64::from(seed) << 32 | 1);
-    // A Fisher-Yates shuffle: equal scores are then in random order.
-    for index in 0..due.len() {
-        let other = index + random.below(due.len() - index);
-        due.swap(index, other);
-    }
+    let mut random = fastrand::Rng::with_seed(seed.into());
+    // Equal scores are in random order.
+    random.shuffle(due);
     if active.config.forwarder_selection == Selection::Yield {
         let score = |id: &ForwarderId| active.forwarders[id.index()].score.value();
         due.sort_by(|one, other| score(other).total_cmp(&score(one)));
@@ -107,24 +104,10 @@ fn order(due: &mut [ForwarderId], active: &ActiveConfig, seed: u32) {
         due.sort_by_key(|id| active.forwarders[id.index()].needs_probe());
     }
     for index in 0..due.len() {
-        if random.below(EXPLORE) == 0 {
-            let other = index + random.below(due.len() - index);
+        if random.usize(..EXPLORE) == 0 {
+            let other = random.usize(index..due.len());
             due.swap(index, other);
         }
-    }
-}
-
-/// A linear congruential generator (Knuth's MMIX multiplier).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(0x5851_f42d_4c95_7f2d)
-            .wrapping_add(0x1405_7b7e_f767_814f);
-        // The lower bits of such a generator have short periods.
-        (((self.0 >> 32) * limit as u64) >> 32) as usize
     }
 }
 

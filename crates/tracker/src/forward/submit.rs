@@ -323,7 +323,7 @@ impl Submitter {
                 hash: *hash,
                 first: !record.was_forwarded(),
                 now,
-                random: getrandom::u32().unwrap_or_default(),
+                random: fastrand::u32(..),
             };
             if pressure.fill() >= 100 {
                 self.timers.arm(hash, swarm, now.saturating_add(BACK_OFF));
@@ -382,7 +382,7 @@ impl Submitter {
         }
         if submitted.full > 0 {
             counters.dropped_full.add(submitted.full);
-            self.state.drops.log(submitted.full);
+            self.state.log_drops(submitted.full);
         }
         submitted
     }

@@ -1,8 +1,9 @@
 //! The forward plane over hours of virtual time, with forwarders that cost no network.
 
 use super::*;
-use crate::client::FakeNetwork;
-use crate::forwarders::Forwarder;
+use crate::announce::{AnnounceHandler, ResponseBuffers};
+use crate::client::{ClientError, FakeNetwork};
+use crate::forwarders::{Forwarder, ForwarderState};
 use crate::request::AddressFamilies;
 use crate::subscriptions::Subscriptions;
 use crate::swarms::PackedAddress;
@@ -10,10 +11,19 @@ use headworks_service::outbound::{Outbound, OutboundConfig};
 use headworks_tracker_wire::response::{self, AnnounceResponse};
 use headworks_tracker_wire::{Announce, Event};
 use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::net::IpAddr;
+use std::sync::atomic::AtomicBool;
 use tokio::time::Instant as VirtualInstant;
 
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+/// The time that a good forwarder takes.
+const DELAY: Duration = Duration::from_millis(50);
+
+fn no_peers() -> Result<AnnounceResponse, ClientError> {
+    Ok(response::parse(b"d8:intervali1800e5:peers0:e").unwrap())
+}
 
 /// A forward plane with a number of forwarders behind a fake network.
 fn start(forwarders: usize, fake: FakeNetwork) -> (Arc<TrackerState>, Forwarding) {
@@ -51,7 +61,7 @@ fn add_torrents(state: &TrackerState, forwarding: &Forwarding, torrents: u32) {
         state.swarms.with_or_insert(&announce.info_hash, |swarm| {
             let address = PackedAddress::new(CLIENT, announce.port);
             let (id, now) = (announce.peer_id, state.clock.now());
-            swarm.upsert_peer(now, address, id, false, state.count_by);
+            swarm.upsert_peer(now, CLIENT, address, id, false, state.count_by);
             swarm.announce_peer(&announce, CLIENT, address, 10);
         });
     }
@@ -68,11 +78,13 @@ async fn every_announce_is_sent_when_it_is_due() {
     type Asks = HashMap<(u16, InfoHash), Vec<Duration>>;
     let asks = Arc::new(Mutex::new(Asks::new()));
     let (log, began) = (asks.clone(), VirtualInstant::now());
-    let fake = move |query: &crate::client::AnnounceQuery<'_>| {
-        let port = query.forwarder.uri.port_u16().unwrap_or_default();
-        let key = (port, query.announce.info_hash);
-        log.lock().entry(key).or_default().push(began.elapsed());
-        Ok(response::parse(b"d8:intervali1800e5:peers0:e").unwrap())
+    let fake = move |forwarder: &ForwarderState, announce: Option<&Announce>| {
+        let port = forwarder.uri.port_u16().unwrap_or_default();
+        if let Some(announce) = announce {
+            let key = (port, announce.info_hash);
+            log.lock().entry(key).or_default().push(began.elapsed());
+        }
+        (DELAY, no_peers())
     };
     let (state, forwarding) = start(forwarders, Box::new(fake));
     add_torrents(&state, &forwarding, torrents);
@@ -98,12 +110,13 @@ async fn every_announce_is_sent_when_it_is_due() {
 async fn stopped_is_given_up_after_half_an_hour_of_retries() {
     let stopped = Arc::new(Mutex::new(0));
     let count = stopped.clone();
-    let fake = move |query: &crate::client::AnnounceQuery<'_>| {
-        if query.announce.event != Event::Stopped {
-            return Ok(AnnounceResponse::Peers(Default::default()));
+    let fake = move |_: &ForwarderState, announce: Option<&Announce>| {
+        if announce.is_none_or(|announce| announce.event != Event::Stopped) {
+            return (DELAY, no_peers());
         }
         *count.lock() += 1;
-        Ok(response::parse(b"d14:failure reason4:busy8:retry ini0ee").unwrap())
+        let busy = response::parse(b"d14:failure reason4:busy8:retry ini0ee").unwrap();
+        (DELAY, Ok(busy))
     };
     let (state, forwarding) = start(1, Box::new(fake));
     let (announce, counters) = (announce(1, Event::Stopped), state.new_counters());
@@ -125,4 +138,120 @@ async fn stopped_is_given_up_after_half_an_hour_of_retries() {
         (20..=31).contains(&stopped),
         "{stopped} times, once per minute"
     );
+}
+
+/// A cold start with ten good forwarders among many bad ones, by the seed. Returns the number of
+/// outages that were assumed.
+async fn cold_start(seed: u64) -> u64 {
+    const GOOD: usize = 10;
+    let mut random = fastrand::Rng::with_seed(seed);
+    let bad = [5, 20, 60, 200][random.usize(..4)];
+    // Good forwarders are anywhere in the list.
+    let mut kinds: Vec<usize> = (0..GOOD).map(|_| 0).collect();
+    // Some lists have one kind of bad forwarders only.
+    let only = random.usize(..8);
+    kinds.extend((0..bad).map(|_| match only {
+        kind @ 1..=4 => kind,
+        _ => random.usize(1..=4),
+    }));
+    random.shuffle(&mut kinds);
+    let (asked, forwarders) = (Arc::new(Mutex::new(HashSet::new())), kinds.len());
+    let log = asked.clone();
+    let fake = move |forwarder: &ForwarderState, announce: Option<&Announce>| {
+        let number = usize::from(forwarder.uri.port_u16().unwrap_or_default()) - 1;
+        if let Some(announce) = announce.filter(|_| kinds[number] == 0) {
+            log.lock().insert((number, announce.info_hash));
+        }
+        match kinds[number] {
+            0 => (DELAY, no_peers()),
+            1 => (Duration::from_secs(3600), Err(ClientError::Timeout)),
+            2 => (DELAY, Err(ClientError::Refused)),
+            3 => (DELAY, Err(ClientError::NoSuchHost)),
+            _ => (Duration::from_secs(5), no_peers()),
+        }
+    };
+    let (state, forwarding) = start(forwarders, Box::new(fake));
+    const TORRENTS: u32 = 50;
+    add_torrents(&state, &forwarding, TORRENTS);
+    tokio::time::sleep(Duration::from_secs(180)).await;
+    assert_eq!(asked.lock().len(), GOOD * TORRENTS as usize, "seed {seed}");
+    forwarding.shutdown(Duration::ZERO).await;
+    forwarding.outage.outages.get()
+}
+
+/// With `HEADWORKS_FULL=1` there are a hundred cold starts.
+#[tokio::test(start_paused = true)]
+async fn no_cold_start_raises_a_false_alarm() {
+    let starts = match std::env::var_os("HEADWORKS_FULL") {
+        Some(_) => 100,
+        None => 12,
+    };
+    for seed in 0..starts {
+        assert_eq!(cold_start(seed).await, 0, "outages with seed {seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_real_outage_is_found_and_healed() {
+    let (down, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(0)));
+    let (cut, log) = (down.clone(), asked.clone());
+    let fake = move |_: &ForwarderState, announce: Option<&Announce>| {
+        if cut.load(Ordering::Relaxed) {
+            return (Duration::from_secs(3600), Err(ClientError::Timeout));
+        }
+        *log.lock() += usize::from(announce.is_some());
+        (DELAY, no_peers())
+    };
+    let (state, forwarding) = start(20, Box::new(fake));
+    add_torrents(&state, &forwarding, 50);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(*asked.lock(), 1000);
+    down.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(2400)).await;
+    assert!(forwarding.outage.is_down());
+    let active = state.active();
+    assert!(active.listed_forwarders().all(|(_, one)| one.is_usable()));
+    down.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(180)).await;
+    assert!(!forwarding.outage.is_down());
+    assert_eq!(forwarding.outage.outages.get(), 1);
+    let asked = *asked.lock();
+    assert!(asked >= 2000, "every torrent is announced again: {asked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_announce_takes_its_swarms_lock_at_most_three_times() {
+    let (state, forwarding) = start(3, Box::new(|_, _| (DELAY, no_peers())));
+    let handler = AnnounceHandler { state, forwarding };
+    let (state, counters) = (&handler.state, handler.state.new_counters());
+    let mut buffers = ResponseBuffers::default();
+    let locks = async |event: Event, peer: u8, buffers: &mut ResponseBuffers| {
+        let mut announce = announce(1, event);
+        announce.peer_id.0[0] = peer;
+        announce.port += u16::from(peer);
+        let before = state.swarms.locks.load(Ordering::Relaxed);
+        let request = AnnounceRequest {
+            active: &state.active(),
+            now: state.clock.now(),
+            client: CLIENT,
+            announce: &announce,
+            families: AddressFamilies::V4,
+            as_dicts: false,
+            random: 0,
+            counters: &counters,
+        };
+        handler.announce(&request, buffers);
+        handler.submit_pending(buffers, &counters);
+        let at_once = state.swarms.locks.load(Ordering::Relaxed) - before;
+        // Everything that follows belongs to the forwards.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        at_once
+    };
+    // One more is taken by the submit task, where forwarders are selected.
+    assert_eq!(locks(Event::Started, 1, &mut buffers).await, 1, "first");
+    assert_eq!(locks(Event::None, 1, &mut buffers).await, 1, "not due");
+    assert_eq!(locks(Event::Started, 2, &mut buffers).await, 1, "another");
+    assert_eq!(locks(Event::Completed, 1, &mut buffers).await, 1);
+    assert_eq!(locks(Event::Stopped, 1, &mut buffers).await, 2, "cancelled");
+    assert_eq!(locks(Event::Stopped, 9, &mut buffers).await, 2, "unknown");
 }

@@ -273,6 +273,11 @@ impl ForwarderState {
         *self.suspended_until.lock() = until;
     }
 
+    /// Returns the host of its URI.
+    pub(crate) fn host(&self) -> &str {
+        self.uri.host().unwrap_or_default()
+    }
+
     pub(crate) fn is_udp(&self) -> bool {
         self.uri.scheme_str() == Some("udp")
     }

@@ -4,17 +4,16 @@
 mod connection_id;
 mod cpu_slice;
 pub(crate) mod http;
-mod random;
 mod sockets;
 mod udp;
 
 use crate::announce::AnnounceHandler;
 use crate::error::Error;
 use connection_id::ConnectionIds;
-use http::HttpWorker;
+use fastrand::Rng;
+use http::{HttpWorker, Pages};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{SockaddrIn, SockaddrIn6};
-use random::Random;
 use socket2::SockRef;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, UdpSocket};
@@ -26,8 +25,7 @@ use udp::UdpWorker;
 /// The running announce threads.
 pub(crate) struct Server {
     threads: Vec<JoinHandle<()>>,
-    /// Wake the HTTP threads from epoll.
-    stop_events: Vec<Arc<EventFd>>,
+    pages: Arc<Pages>,
     /// The sockets of the UDP threads, to wake them from receiving.
     udp_sockets: Vec<UdpSocket>,
     stop: Arc<AtomicBool>,
@@ -35,7 +33,7 @@ pub(crate) struct Server {
     pub(crate) udp: Vec<SocketAddr>,
 }
 
-/// Binds every socket and starts the threads.
+/// Binds every socket, starts the threads and, on the current runtime, the task that builds pages.
 pub(crate) fn start(announces: &Arc<AnnounceHandler>) -> Result<Server, Error> {
     let config = &announces.state.active().config;
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
@@ -47,7 +45,7 @@ pub(crate) fn start(announces: &Arc<AnnounceHandler>) -> Result<Server, Error> {
     let udp = sockets::udp(config.udp_listen.addresses(), count)?;
     let mut server = Server {
         threads: Vec::new(),
-        stop_events: Vec::new(),
+        pages: Arc::default(),
         udp_sockets: Vec::new(),
         stop: Arc::default(),
         http: tcp[0].iter().filter_map(|s| s.local_addr().ok()).collect(),
@@ -58,6 +56,7 @@ pub(crate) fn start(announces: &Arc<AnnounceHandler>) -> Result<Server, Error> {
         for listeners in tcp {
             server.spawn_http(announces, listeners, max_connections)?;
         }
+        server.pages.clone().spawn_builder(announces.clone());
     }
     let ids = ConnectionIds::new((random_seed()?, random_seed()?));
     for socket in udp.into_iter().flatten() {
@@ -74,13 +73,14 @@ impl Server {
         listeners: Vec<TcpListener>,
         max_connections: usize,
     ) -> Result<(), Error> {
-        let stop = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
-        let stop = Arc::new(stop.map_err(|error| Error::Threads(error.into()))?);
-        self.stop_events.push(stop.clone());
-        let (announces, random) = (announces.clone(), Random::new(random_seed()?));
+        let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
+        let wake = Arc::new(wake.map_err(|error| Error::Threads(error.into()))?);
+        self.pages.register(wake.clone());
+        let (pages, stop) = (self.pages.clone(), self.stop.clone());
+        let (announces, random) = (announces.clone(), Rng::with_seed(random_seed()?));
         // The worker is created in its own thread, so that its buffers are allocated there.
         self.spawn(move || {
-            let worker = HttpWorker::new(announces, stop, max_connections, random);
+            let worker = HttpWorker::new(announces, pages, (wake, stop), max_connections, random);
             worker.listen(listeners).map(HttpWorker::run)
         })
     }
@@ -93,7 +93,7 @@ impl Server {
         ids: ConnectionIds,
     ) -> Result<(), Error> {
         let (announces, stop) = (announces.clone(), self.stop.clone());
-        let random = Random::new(random_seed()?);
+        let random = Rng::with_seed(random_seed()?);
         self.udp_sockets
             .push(socket.try_clone().map_err(Error::Threads)?);
         self.spawn(move || {
@@ -127,9 +127,7 @@ impl Server {
     /// Stops the threads, each after its current request.
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
-        for event in &self.stop_events {
-            let _ = event.write(1);
-        }
+        self.pages.wake_threads();
         for socket in &self.udp_sockets {
             // The call fails, because a UDP socket has no connection, but it wakes the receiving
             // thread.

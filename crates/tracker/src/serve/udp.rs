@@ -2,12 +2,12 @@
 //! sent with another. Each socket has its own thread, so that waiting and receiving are one call.
 
 use super::connection_id::ConnectionIds;
-use super::random::Random;
 use crate::active_config::ActiveConfig;
 use crate::announce::{AnnounceHandler, AnnounceOutcome, ResponseBuffers};
 use crate::clock::Seconds;
 use crate::counters::Counters;
 use crate::request::{AddressFamilies, AnnounceRequest};
+use fastrand::Rng;
 use headworks_tracker_wire::udp::{self, Request, RequestError, TransactionId};
 use headworks_tracker_wire::{Announce, Event, InfoHash};
 use nix::errno::Errno;
@@ -63,7 +63,7 @@ struct PacketHandler<'a> {
     ids: &'a ConnectionIds,
     counters: &'a Counters,
     buffers: ResponseBuffers,
-    random: Random,
+    random: Rng,
 }
 
 /// The sender of a packet and the circumstances of its arrival.
@@ -91,7 +91,7 @@ impl<S: Family> UdpWorker<S> {
         mut self,
         announces: &AnnounceHandler,
         ids: &ConnectionIds,
-        random: Random,
+        random: Rng,
         stop: &AtomicBool,
     ) {
         let counters = announces.state.new_counters();
@@ -258,7 +258,7 @@ impl PacketHandler<'_> {
             announce,
             families: context.families,
             as_dicts: false,
-            random: self.random.next(),
+            random: self.random.u32(..),
             counters: self.counters,
         };
         match self.announces.announce(&request, &mut self.buffers) {

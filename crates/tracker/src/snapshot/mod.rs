@@ -21,10 +21,18 @@ use std::path::{Path, PathBuf};
 pub(crate) fn save(state: &TrackerState, names: &[String], path: &Path) -> io::Result<()> {
     let bytes = encode::encode(state, names);
     let temporary = with_suffix(path, "new");
-    let mut file = std::fs::File::create(&temporary)?;
-    file.write_all(&bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&temporary, path)
+    let saved = write(&temporary, &bytes).and_then(|()| std::fs::rename(&temporary, path));
+    if saved.is_err() {
+        // An incomplete file would take the room that the next one needs.
+        let _ = std::fs::remove_file(&temporary);
+    }
+    saved
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = std::fs::File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }
 
 /// Loads the snapshot at `path`, if there is one, and returns its number of torrents. A damaged
@@ -97,21 +105,26 @@ fn with_suffix(path: &Path, extension: &str) -> PathBuf {
 /// The longest time until a saved due time: the longest interval accepted from a forwarder.
 const MAX_DUE: Seconds = 24 * 3600;
 
-/// Adds a saved torrent to the swarms. `forwarders` is the number of known forwarders. Times in the
-/// future are those of a clock that was wrong:
-/// they are brought back, so that a peer expires and a forwarder is asked again.
+/// Adds a saved torrent to the swarms, within the limits of the configuration. `forwarders` is the
+/// number of known forwarders. Times in the future are those of a clock that was wrong: they are
+/// brought back, so that a peer expires and a forwarder is asked again.
 fn restore(state: &TrackerState, forwarders: usize, saved: SavedTorrent) {
     let (by, active, now) = (state.count_by, state.active(), state.clock.now());
     let (limit, announced) = (active.config.max_cached_peers, active.announced_peers());
-    if saved.peers.is_empty() {
+    if saved.peers.is_empty() || state.swarms.totals().0 >= active.config.max_torrents {
         return state.swarms.set_downloads(&saved.hash, saved.downloaded);
     }
     state.swarms.with_or_insert(&saved.hash, |swarm| {
         swarm.downloaded = saved.downloaded;
         for (address, id, seeder, last_announce) in saved.peers {
-            let change = swarm.upsert_peer(last_announce.min(now), address, id, seeder, by);
+            let client = address.ip();
+            if !state.has_room(&active.config, client, swarm) {
+                continue;
+            }
+            let last = last_announce.min(now);
+            let change = swarm.upsert_peer(last, client, address, id, seeder, by);
             if change == PeerChange::Inserted {
-                state.swarms.clients.add(address.ip());
+                state.swarms.clients.add(client);
             }
         }
         for (address, forwarder, last_seen) in saved.cached {

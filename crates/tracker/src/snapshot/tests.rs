@@ -28,6 +28,7 @@ fn full() -> TrackerState {
                 let address = PackedAddress::new(ip.parse().unwrap(), 1000);
                 swarm.upsert_peer(
                     now - u32::from(number),
+                    address.ip(),
                     address,
                     PeerId([number; 20]),
                     number % 5 == 0,
@@ -92,6 +93,55 @@ fn a_snapshot_restores_everything() {
     assert_eq!(totals(&before), totals(&after));
     let due = after.swarms.with_or_insert(&hash, |swarm| swarm.due);
     assert!(due > after.clock.now() + 400, "its forwarders are not due");
+}
+
+#[test]
+fn times_and_counts_of_a_snapshot_are_bounded() {
+    let config = crate::config::TrackerConfig {
+        max_torrents: 2,
+        max_peers_per_client: 3,
+        max_cached_peers: 5,
+        ..Default::default()
+    };
+    let active = ActiveConfig {
+        config,
+        ..ActiveConfig::default()
+    };
+    let state = TrackerState::new(active);
+    let now = state.clock.now();
+    let address = |last: u8, port| PackedAddress::new([10, 0, 0, last].into(), port);
+    let schedule = ForwarderSchedule {
+        due: u32::MAX,
+        last: u32::MAX,
+        contributed: u32::MAX,
+    };
+    for hash in 1..=3 {
+        let peer = |n: u8| (address(1, n.into()), PeerId([n; 20]), false, u32::MAX);
+        let cached = |n: u8| (address(9, n.into()), ForwarderId(0), u32::MAX);
+        let saved = SavedTorrent {
+            hash: InfoHash([hash; 20]),
+            downloaded: u32::MAX,
+            peers: (1..9).map(peer).collect(),
+            cached: (1..9).map(cached).collect(),
+            schedules: vec![(ForwarderId(0), schedule), (ForwarderId(1), schedule)],
+            announced: vec![(PeerId([1; 20]), ForwarderId(0))],
+        };
+        restore(&state, 2, saved);
+    }
+    assert_eq!(state.swarms.totals(), (2, 6), "torrents and peers");
+    state.swarms.for_each_mut(|hash, swarm| {
+        let day = now + MAX_DUE + 60;
+        assert!(swarm.due <= day, "{hash} is due {}", swarm.due);
+        assert!(swarm.v4.iter().all(|(.., last)| last <= day));
+        let record = swarm.record.as_mut().unwrap();
+        assert!(record.v4.iter().all(|(.., last)| last <= day));
+        assert_eq!(record.len(), 5);
+        let schedule = record.schedule(ForwarderId(0));
+        assert!(schedule.due <= day && schedule.last <= day);
+        // Counters that are as high as they can be stay there.
+        let next = address(8, 1);
+        swarm.upsert_cached(day, next, ForwarderId(0), 500, state.count_by);
+    });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use headworks_tracker_wire::compact::{Compact4, Compact6, pack4, pack6, unpack4,
 use std::net::IpAddr;
 
 /// A peer's IP address and port in compact form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PackedAddress {
     V4(Compact4),
     V6(Compact6),

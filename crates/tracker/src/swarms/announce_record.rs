@@ -104,6 +104,17 @@ impl AnnouncedPeer {
         announce
     }
 
+    /// Whether a client knows the peer's key. Many clients send a zero for none.
+    pub(crate) fn has_key(&self, key: Option<u32>) -> bool {
+        key.is_some_and(|key| key != 0) && key == self.announce.key
+    }
+
+    /// Whether a client may change or stop the peer: it announced the peer, or it has the peer's
+    /// key. A peer id is no proof, because other peers know it.
+    pub(crate) fn may_be_changed_by(&self, client: IpAddr, key: Option<u32>) -> bool {
+        self.client == client || self.has_key(key)
+    }
+
     /// Returns the forwarders that an announce of the peer is queued for or in flight to.
     pub(crate) fn pending(&self) -> impl Iterator<Item = ForwarderId> + '_ {
         let all = self.schedules.iter().enumerate();
@@ -160,7 +171,7 @@ impl AnnounceRecord {
     }
 
     /// Adds a peer to the announced ones, if there are fewer than `limit`, or refreshes it. Returns
-    /// whether it is new.
+    /// whether it is new. A peer that the client may not change stays as it is.
     pub(crate) fn upsert_peer(
         &mut self,
         announce: &Announce,
@@ -169,13 +180,19 @@ impl AnnounceRecord {
         limit: usize,
     ) -> bool {
         if let Some(peer) = self.peer_mut(&announce.peer_id) {
+            if !peer.may_be_changed_by(client, announce.key) {
+                return false;
+            }
             let event = peer.announce.event;
             peer.announce = *announce;
+            (peer.client, peer.address) = (client, address);
             if event == Event::Started || announce.event == Event::Completed {
                 peer.announce.event = event;
             }
             return false;
         }
+        // A client that was restarted has a new id. The old one is nobody any more.
+        self.peers.retain(|peer| peer.address != address);
         let room = self.peers.len() < limit;
         if room {
             // Most torrents have one local peer; a vector would reserve room for four.
@@ -363,6 +380,22 @@ impl AnnounceRecord {
         }
     }
 
+    /// Returns the forwarder that was the first to report a cached peer.
+    pub(super) fn reporter(&self, address: PackedAddress) -> Option<ForwarderId> {
+        match address {
+            PackedAddress::V4(address) => self.v4.reporter(&address),
+            PackedAddress::V6(address) => self.v6.reporter(&address),
+        }
+    }
+
+    /// Returns the number of cached peers with the same IP address.
+    pub(super) fn cached_at(&self, address: &PackedAddress) -> usize {
+        match address {
+            PackedAddress::V4(address) => self.v4.count_ip(address),
+            PackedAddress::V6(address) => self.v6.count_ip(address),
+        }
+    }
+
     /// Whether a peer is cached.
     pub(super) fn has_cached(&self, address: PackedAddress) -> bool {
         match address {
@@ -403,7 +436,8 @@ impl AnnounceRecord {
             PackedAddress::V6(address) => self.v6.upsert(now, address, forwarder, room),
         };
         if new {
-            *self.contributed_mut(forwarder) += 1;
+            let contributed = self.contributed_mut(forwarder);
+            *contributed = contributed.saturating_add(1);
         }
         new
     }

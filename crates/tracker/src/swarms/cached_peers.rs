@@ -39,6 +39,14 @@ impl<const N: usize> CachedPeers<N> {
         all.map(|(address, origin)| (*address, origin.forwarder, origin.last_seen))
     }
 
+    /// Returns the number of peers with the same IP address: all but the port of the compact form.
+    pub(super) fn count_ip(&self, address: &[u8; N]) -> usize {
+        let ip = |other: &[u8; N]| other[..N - 2].cmp(&address[..N - 2]);
+        let below = self.addresses.partition_point(|other| ip(other).is_lt());
+        let up_to = self.addresses.partition_point(|other| ip(other).is_le());
+        up_to - below
+    }
+
     pub(super) fn addresses(&self) -> &[[u8; N]] {
         &self.addresses
     }
@@ -71,6 +79,12 @@ impl<const N: usize> CachedPeers<N> {
             }
             Err(_) => false,
         }
+    }
+
+    /// Returns the forwarder that was the first to report a peer.
+    pub(super) fn reporter(&self, address: &[u8; N]) -> Option<ForwarderId> {
+        let index = self.addresses.binary_search(address).ok()?;
+        Some(self.origins[index].forwarder)
     }
 
     /// Removes a peer. Returns whether it was there.

@@ -9,7 +9,7 @@ mod address;
 mod address_counts;
 mod announce_record;
 mod cached_peers;
-mod client_counts;
+mod claims;
 mod peers;
 mod sample;
 mod swarm;

@@ -3,6 +3,7 @@
 use super::address::{PackedAddress, ip_number};
 use super::address_counts::{AddressCounts, Role};
 use super::announce_record::AnnounceRecord;
+use super::claims::Claims;
 use super::peers::{PeerChange, Peers};
 use super::sample::PeerSample;
 use crate::clock::Seconds;
@@ -18,6 +19,8 @@ pub(crate) struct Swarm {
     pub(crate) v4: Peers<6>,
     pub(crate) v6: Peers<18>,
     addresses: AddressCounts,
+    /// Boxed, because `ip=` is not allowed by default.
+    claims: Option<Box<Claims>>,
     /// Completed downloads.
     pub(crate) downloaded: u32,
     /// The time before which no forwarder is due.
@@ -62,10 +65,11 @@ impl Swarm {
         }
     }
 
-    /// Inserts or refreshes a local peer.
+    /// Inserts or refreshes a local peer, which `client` announced.
     pub(crate) fn upsert_peer(
         &mut self,
         now: Seconds,
+        client: IpAddr,
         address: PackedAddress,
         id: PeerId,
         seeder: bool,
@@ -75,6 +79,7 @@ impl Swarm {
             PackedAddress::V4(address) => self.v4.upsert(address, id, seeder, now),
             PackedAddress::V6(address) => self.v6.upsert(address, id, seeder, now),
         };
+        self.set_client(address, client);
         let ip = address.ip_number();
         match change {
             PeerChange::Unchanged => {}
@@ -94,6 +99,46 @@ impl Swarm {
         change
     }
 
+    /// Returns the client that announced the peer at an address.
+    pub(crate) fn client(&self, address: &PackedAddress) -> IpAddr {
+        let claims = self.claims.as_ref();
+        let claimed = claims.and_then(|claims| claims.client(address));
+        claimed.unwrap_or_else(|| address.ip())
+    }
+
+    fn set_client(&mut self, address: PackedAddress, client: IpAddr) {
+        if client != address.ip() {
+            let claims = self.claims.get_or_insert_default();
+            claims.insert(address, client);
+        } else {
+            self.remove_claim(&address);
+        }
+    }
+
+    fn remove_claim(&mut self, address: &PackedAddress) {
+        if let Some(claims) = &mut self.claims {
+            claims.remove(address);
+            if claims.is_empty() {
+                self.claims = None;
+            }
+        }
+    }
+
+    /// Whether a client may change or remove the peer at an address: it announced the peer, it has
+    /// that address, or it has the peer's key.
+    pub(crate) fn may_change(
+        &self,
+        address: &PackedAddress,
+        client: IpAddr,
+        key: Option<u32>,
+    ) -> bool {
+        let by_key = || {
+            let mut peers = self.record.iter().flat_map(|record| record.peers());
+            peers.any(|peer| peer.address == *address && peer.has_key(key))
+        };
+        client == address.ip() || client == self.client(address) || by_key()
+    }
+
     /// Whether a local peer has that address.
     pub(crate) fn contains(&self, address: &PackedAddress) -> bool {
         match address {
@@ -107,9 +152,17 @@ impl Swarm {
         self.v4.has_port(port) || self.v6.has_port(port)
     }
 
-    /// Removes a peer that a forwarder reported.
-    pub(crate) fn remove_cached(&mut self, address: PackedAddress, by: CountBy) {
-        let record = self.record.as_mut();
+    /// Removes a cached peer, if any forwarder or that one was the first to report it.
+    pub(crate) fn remove_cached(
+        &mut self,
+        address: PackedAddress,
+        reporter: Option<ForwarderId>,
+        by: CountBy,
+    ) {
+        let reported = |record: &&mut Box<AnnounceRecord>| {
+            reporter.is_none() || record.reporter(address) == reporter
+        };
+        let record = self.record.as_mut().filter(reported);
         if record.is_some_and(|record| record.remove_cached(address)) {
             let ip = address.ip_number();
             self.count(by, |counts| counts.remove(ip, Role::Seeder));
@@ -176,7 +229,7 @@ impl Swarm {
                 ..Announce::default()
             };
             let packed = PackedAddress::new(address.ip(), address.port());
-            added |= record.insert_peer(&announce, address.ip(), packed);
+            added |= record.insert_peer(&announce, self.client(&packed), packed);
         }
         self.record = Some(record);
         if added {
@@ -185,12 +238,23 @@ impl Swarm {
         added
     }
 
-    /// Returns the number of local peers with the same IP address.
-    pub(crate) fn peers_at(&self, address: &PackedAddress, by: CountBy) -> usize {
-        match (by, address) {
-            (CountBy::Ip, address) => self.addresses.peers_at(address.ip_number()),
+    /// Returns the number of local peers that a client announced.
+    pub(crate) fn peers_of(&self, client: IpAddr, by: CountBy) -> usize {
+        let address = PackedAddress::new(client, 0);
+        let at_its_ip = match (by, &address) {
+            (CountBy::Ip, address) => {
+                // Cached peers are counted there, too, but a client has no part in those.
+                let record = self.record.as_ref();
+                let cached = record.map_or(0, |record| record.cached_at(address));
+                let all = self.addresses.peers_at(address.ip_number());
+                all.saturating_sub(cached)
+            }
             (CountBy::Peer, PackedAddress::V4(address)) => self.v4.count_ip(address),
             (CountBy::Peer, PackedAddress::V6(address)) => self.v6.count_ip(address),
+        };
+        match &self.claims {
+            Some(claims) => (at_its_ip + claims.by(client)).saturating_sub(claims.at(client)),
+            None => at_its_ip,
         }
     }
 
@@ -201,6 +265,7 @@ impl Swarm {
             PackedAddress::V6(address) => self.v6.remove(&address),
         };
         if let Some(seeder) = was_seeder {
+            self.remove_claim(&address);
             let ip = address.ip_number();
             self.count(by, |counts| counts.remove(ip, Role::of(seeder)));
         }
@@ -239,23 +304,27 @@ impl Swarm {
     }
 
     /// Removes local peers that last announced before `before` and cached peers that were last
-    /// reported before it. `removed` receives the IPs of the local ones. Returns their number.
+    /// reported before it. `removed` receives the clients of the local ones. Returns their number.
     pub(crate) fn purge(
         &mut self,
         before: Seconds,
         by: CountBy,
         mut removed: impl FnMut(IpAddr),
     ) -> usize {
-        let mut ips = Vec::new();
+        let (mut ips, mut expired) = (Vec::new(), Vec::new());
         self.v4.purge(before, |address, seeder| {
-            removed(compact::unpack4(&address).ip());
+            expired.push(PackedAddress::V4(address));
             ips.push((ip_number(&address), Role::of(seeder)));
         });
         self.v6.purge(before, |address, seeder| {
-            removed(compact::unpack6(&address).ip());
+            expired.push(PackedAddress::V6(address));
             ips.push((ip_number(&address), Role::of(seeder)));
         });
         let count = ips.len();
+        for address in expired {
+            removed(self.client(&address));
+            self.remove_claim(&address);
+        }
         if let Some(record) = &mut self.record {
             record.purge(before, |ip| ips.push((ip, Role::Seeder)));
         }

@@ -1,14 +1,14 @@
 //! The table of all swarms, in shards.
 
-use super::client_counts::ClientCounts;
 use super::swarm::Swarm;
+use crate::client_counts::ClientCounts;
 use crate::clock::Seconds;
 use crate::config::CountBy;
 use foldhash::quality::RandomState;
 use hashbrown::hash_table::Entry;
 use hashbrown::{HashMap, HashTable};
 use headworks_tracker_wire::InfoHash;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,6 +23,9 @@ pub(crate) struct Swarms {
     seed: RandomState,
     /// The stored peers per client.
     pub(crate) clients: ClientCounts,
+    /// How often the lock of a single swarm's shard was taken.
+    #[cfg(test)]
+    pub(crate) locks: AtomicUsize,
 }
 
 /// A part of the table. The counts change under the lock and are read without it.
@@ -71,7 +74,15 @@ impl Swarms {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             seed: RandomState::default(),
             clients: ClientCounts::default(),
+            #[cfg(test)]
+            locks: AtomicUsize::new(0),
         }
+    }
+
+    fn lock<'a>(&self, shard: &'a Shard) -> MutexGuard<'a, ShardTable> {
+        #[cfg(test)]
+        self.locks.fetch_add(1, Ordering::Relaxed);
+        shard.swarms.lock()
     }
 
     fn shard(&self, hash: &InfoHash) -> (u64, &Shard) {
@@ -111,7 +122,7 @@ impl Swarms {
         work: impl FnOnce(&mut Swarm) -> R,
     ) -> Option<R> {
         let (number, shard) = self.shard(hash);
-        let mut table = shard.swarms.lock();
+        let mut table = self.lock(shard);
         let ShardTable { swarms, downloads } = &mut *table;
         let rehash = |(hash, _): &(InfoHash, Swarm)| self.seed.hash_one(hash);
         let (before, after, result) = match swarms.entry(number, |(other, _)| other == hash, rehash)
@@ -146,7 +157,7 @@ impl Swarms {
         work: impl FnOnce(&mut Swarm) -> R,
     ) -> Option<R> {
         let (number, shard) = self.shard(hash);
-        let mut table = shard.swarms.lock();
+        let mut table = self.lock(shard);
         let entry = table.swarms.find_entry(number, |(other, _)| other == hash);
         let mut entry = entry.ok()?;
         let swarm = &mut entry.get_mut().1;
@@ -207,7 +218,7 @@ impl Swarms {
     /// Returns the completed downloads of a torrent without peers.
     pub(crate) fn downloads(&self, hash: &InfoHash) -> u32 {
         let (_, shard) = self.shard(hash);
-        let table = shard.swarms.lock();
+        let table = self.lock(shard);
         table.downloads.get(hash).copied().unwrap_or(0)
     }
 
@@ -229,7 +240,7 @@ impl Swarms {
     /// Calls `read` with a swarm if it exists.
     pub(crate) fn read<R>(&self, hash: &InfoHash, read: impl FnOnce(&Swarm) -> R) -> Option<R> {
         let (number, shard) = self.shard(hash);
-        let table = shard.swarms.lock();
+        let table = self.lock(shard);
         let (_, swarm) = table.swarms.find(number, |(other, _)| other == hash)?;
         Some(read(swarm))
     }

@@ -92,7 +92,7 @@ proptest! {
             let now = now as Seconds;
             match step {
                 Step::Announce(ip, port, seeder) => {
-                    swarm.upsert_peer(now, address(ip, port), PeerId([ip + 1; 20]), seeder, CountBy::Ip);
+                    swarm.upsert_peer(now, address(ip, port).ip(), address(ip, port), PeerId([ip + 1; 20]), seeder, CountBy::Ip);
                     model.local.insert((ip, port), (seeder, now));
                     model.cached.remove(&(ip, port));
                 }

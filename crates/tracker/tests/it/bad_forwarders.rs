@@ -177,6 +177,30 @@ async fn a_client_never_gets_its_own_address() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_forwarder_cannot_hide_a_peer_that_another_reports() {
+    // The victim has the same port as the client, which is common.
+    let victim = address("198.51.100.7:10001");
+    let mut lie = b"d11:external ip4:\xc6\x33\x64\x07".to_vec();
+    lie.extend(b"8:intervali900e5:peers6:\xc6\x33\x64\x07\x27\x11e");
+    let liar = Forwarder::http(Behaviour::Body(lie)).await;
+    let honest = Forwarder::udp(Behaviour::Peers(vec![victim])).await;
+    let uris = [
+        http_uri(&liar),
+        udp_uri(&honest).replace("127.0.0.1", "localhost"),
+    ];
+    let running = Running::start(&listed(uris));
+    running.announce(&announce(1, 1, Event::None)).await;
+    until("both are asked", || {
+        liar.received().len() + honest.received().len() == 2
+    })
+    .await;
+    running.shows("/stats", " 1 unique peers").await;
+    let peers = running.peers(&announce(1, 1, Event::None)).await;
+    assert_eq!(peers, [victim]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_recovered_forwarder_is_used_again() {
     let (running, bad, _good) = shows(
         Behaviour::status(404),

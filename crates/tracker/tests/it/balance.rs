@@ -143,6 +143,53 @@ async fn every_forward_is_accounted_for() {
     running.stop().await;
 }
 
+/// Returns the forwards that were offered, those that ended, and those that were dropped because
+/// the queue was full, all at one time.
+async fn offered_ended_dropped(running: &Running) -> (f64, f64, f64) {
+    let page = String::from_utf8(running.get("/metrics").await).unwrap();
+    let sum = |name: &str| -> f64 {
+        let values = page.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            rest.rsplit(' ').next()?.parse::<f64>().ok()
+        });
+        values.sum()
+    };
+    (
+        sum("headworks_tracker_forwards_offered_total "),
+        sum("headworks_tracker_forwards_total{"),
+        sum("queue_dropped_full "),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_forward_is_accounted_for_when_the_queue_overflows() {
+    let (torrents, far) = (60, Forwarders::new().await);
+    // Every announce goes to a hundred forwarders, and there is room for half of one.
+    let settings = format!(
+        "forwarder_queue_size = 50\nforwarder_fail_threshold = 0\nqueue_throttle_top_n = 0\nqueue_rate_limit_threshold = 0\n{}",
+        far.listed()
+    );
+    let running = Running::start(&settings);
+    let client = Client::at("127.0.0.1:0", running.udp());
+    let id = client.connect();
+    announce_all(&client, id, torrents, Event::Started);
+    announce_all(&client, id, torrents, Event::Completed);
+    // Torrents that found the queue full try again, so it is idle for moments only.
+    let end = std::time::Instant::now() + crate::support::TIMEOUT;
+    let (offered, dropped) = loop {
+        let first = offered_ended_dropped(&running).await;
+        let (offered, ended, dropped) = first;
+        if offered == ended && dropped > 0.0 && offered_ended_dropped(&running).await == first {
+            break (offered, dropped);
+        }
+        assert!(std::time::Instant::now() < end, "{first:?}");
+    };
+    assert!(dropped < offered, "{dropped} of {offered}");
+    running.stop().await;
+    let received = Forwarders::received(&far.good) + Forwarders::received(&far.rejecting);
+    assert!(received as f64 >= offered - dropped, "{received}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_started_is_followed_by_stopped() {
     let (torrents, far) = (torrents(), Forwarders::new().await);

@@ -24,6 +24,12 @@ impl Drop for Folder {
     }
 }
 
+/// Waits until a list was fetched with that result.
+async fn fetched(running: &Running, result: &str) {
+    let line = format!("headworks_tracker_list_fetches_total{{result=\"{result}\"}} 1\n");
+    running.shows("/metrics", &line).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_good_copy_of_a_list_stays_in_force() {
     let folder = Folder::new("lists");
@@ -39,33 +45,53 @@ async fn the_last_good_copy_of_a_list_stays_in_force() {
     running.stop().await;
 
     // The copy stays in force after a restart, with anything at the URL.
-    let elsewhere = "HTTP/1.1 302 Found\r\nLocation: ftp://x/\r\nContent-Length: 0\r\n\r\n";
+    let to_ftp = "HTTP/1.1 302 Found\r\nLocation: ftp://x/\r\nContent-Length: 0\r\n\r\n";
+    let round = "HTTP/1.1 302 Found\r\nLocation: /list.txt\r\nContent-Length: 0\r\n\r\n";
     for bad in [
         Behaviour::status(500),
         Behaviour::Body(b"<html>maintenance</html>".to_vec()),
         Behaviour::Body(b"# empty\n".to_vec()),
         Behaviour::Body(vec![b'x'; 50 << 20]),
-        Behaviour::Raw(elsewhere.as_bytes().to_vec()),
+        Behaviour::Body(vec![0xff; 100]),
+        Behaviour::Raw(to_ftp.as_bytes().to_vec()),
+        Behaviour::Raw(round.as_bytes().to_vec()),
         Behaviour::Raw(b"HTTP/1.1 304 Not Modified\r\n\r\n".to_vec()),
     ] {
+        let result = match &bad {
+            Behaviour::Raw(raw) if raw.starts_with(b"HTTP/1.1 304") => "ok",
+            _ => "failed",
+        };
         server.requests.lock().unwrap().clear();
         server.set(bad);
         let running = Running::start(&settings);
         assert_eq!(running.tracker.forwarders(), 2, "at once, from the copy");
-        until("it is fetched", || {
-            !server.requests.lock().unwrap().is_empty()
-        })
-        .await;
+        fetched(&running, result).await;
+        assert_eq!(running.tracker.forwarders(), 2, "and after the fetch");
         let request = server.requests.lock().unwrap()[0].to_lowercase();
         assert!(request.contains("if-none-match: \"one\""), "{request}");
         running.stop().await;
     }
 
-    server.set(ok("\"two\"", "- uri: udp://127.0.0.1:11\n"));
+    // Nothing listens there any more.
+    let address = server.address;
+    drop(server);
+    let running = Running::start(&settings);
+    fetched(&running, "failed").await;
+    assert_eq!(running.tracker.forwarders(), 2, "in an outage");
+    running.stop().await;
+
+    // It is back, and has moved.
+    let elsewhere = Forwarder::http(ok("\"two\"", "- uri: udp://127.0.0.1:11\n")).await;
+    let moved = format!(
+        "HTTP/1.1 301 Moved\r\nLocation: http://{}/new\r\nContent-Length: 0\r\n\r\n",
+        elsewhere.address
+    );
+    let server = Forwarder::http_at(address, Behaviour::Raw(moved.into_bytes())).await;
     let running = Running::start(&settings);
     until("the new list is in force", || {
         running.tracker.forwarders() == 1
     })
     .await;
     running.stop().await;
+    drop(server);
 }

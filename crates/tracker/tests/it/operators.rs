@@ -4,7 +4,9 @@ use crate::support::{
     Behaviour, Forwarder, Running, TIMEOUT, address, announce, config, http_uri, listed, udp_uri,
     until,
 };
+use headworks_service::config::{Schema, Sources};
 use headworks_service::panel::{Args, Panel, PanelError};
+use headworks_tracker::TrackerConfig;
 use headworks_tracker_wire::response::AnnounceResponse;
 use headworks_tracker_wire::udp::{self, Response};
 use headworks_tracker_wire::{Event, InfoHash};
@@ -95,6 +97,23 @@ async fn access_lists_apply_and_are_reloaded() {
         .unwrap();
     assert_eq!(failure(&running, 3).await, None);
     running.stop().await;
+}
+
+#[test]
+fn an_empty_list_of_allowed_clients_is_rejected() {
+    let load = |settings: &str| {
+        let text = format!("[tracker]\n{settings}");
+        let sources = Sources::new().text("headworks.toml", text);
+        let schema = Schema::shared().with::<TrackerConfig>();
+        schema
+            .load(&sources)
+            .map(drop)
+            .map_err(|problems| problems.to_string())
+    };
+    let error = load("allow_clients = []").unwrap_err();
+    assert!(error.contains("no client would be served"), "{error}");
+    // Nothing is allowed or trusted by these.
+    load("deny_clients = []\ntrusted_proxies = []\nforwarder_lists = []").unwrap();
 }
 
 fn escaped(hash: InfoHash) -> String {
@@ -292,6 +311,36 @@ async fn clients_addresses_need_the_token() {
     let text = running.with_token("/stats.json", token).await;
     let read: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(read["clients"][0]["address"], "127.0.0.1:10001");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_predecessors_fields_stand_beside_ours() {
+    let settings = "forwarder_queue_size = 77\nforwarder_workers = 3\nmax_forwarder_workers = 9";
+    let running = Running::start(settings);
+    let text = running.get("/stats?format=json").await;
+    let stats: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    for (flat, ours, value) in [
+        ("queue_depth", "depth", json!(0)),
+        ("queue_capacity", "capacity", json!(77)),
+        ("queue_fill_pct", "fill_pct", json!(0.0)),
+        ("queue_dropped_full", "dropped_full", json!(0)),
+        ("queue_rate_limited", "rate_limited", json!(0)),
+        (
+            "queue_throttled_forwarders",
+            "throttled_forwarders",
+            json!(0),
+        ),
+        ("forwarder_workers", "active_workers", json!(3)),
+        ("active_workers", "active_workers", json!(3)),
+        ("max_workers", "max_workers", json!(9)),
+        ("dropped_full", "dropped_full", json!(0)),
+        ("rate_limited", "rate_limited", json!(0)),
+        ("throttled_forwarders", "throttled_forwarders", json!(0)),
+    ] {
+        assert_eq!(stats[flat], value, "{flat} in {stats}");
+        assert_eq!(stats["queue"][ours], value, "{ours} in {stats}");
+    }
     running.stop().await;
 }
 

@@ -7,8 +7,9 @@ use headworks_tracker::{Tracker, TrackerConfig};
 use headworks_tracker_wire::response::{self, AnnounceResponse};
 use headworks_tracker_wire::udp::{self, Request, Response};
 use headworks_tracker_wire::{Announce, Counts, Event, InfoHash, PeerId, query};
+use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -45,14 +46,22 @@ impl Running {
         Running::try_listening(at, settings).unwrap()
     }
 
+    /// Starts a tracker with a number of threads per transport.
+    pub(crate) fn with_workers(workers: usize, settings: &str) -> Running {
+        let settings = format!("workers = {workers}\n{settings}");
+        Running::try_starting("127.0.0.1:0", &settings).unwrap()
+    }
+
     /// Starts a tracker at an address, or returns its error.
     pub(crate) fn try_listening(
         at: &str,
         settings: &str,
     ) -> Result<Running, headworks_tracker::Error> {
-        let section = config(&format!(
-            "listen = '{at}'\nudp_listen = '{at}'\nworkers = 2\n{settings}"
-        ));
+        Running::try_starting(at, &format!("workers = 2\n{settings}"))
+    }
+
+    fn try_starting(at: &str, settings: &str) -> Result<Running, headworks_tracker::Error> {
+        let section = config(&format!("listen = '{at}'\nudp_listen = '{at}'\n{settings}"));
         let shutdown = Shutdown::new();
         let proxies = hyper_util::client::proxy::matcher::Matcher::builder().build();
         let outbound = Outbound::with_proxies(&OutboundConfig::default(), proxies).unwrap();
@@ -83,6 +92,23 @@ impl Running {
         tokio::task::spawn_blocking(move || get(at, &path, ""))
             .await
             .unwrap()
+    }
+
+    /// Announces over HTTP from a local address, with more header lines and query parameters.
+    pub(crate) async fn announce_from(
+        &self,
+        from: IpAddr,
+        announce: &Announce,
+        headers: &str,
+        more: &str,
+    ) -> AnnounceResponse {
+        let same_family = |at: &&SocketAddr| at.is_ipv4() == from.is_ipv4();
+        let at = *self.tracker.http().iter().find(same_family).unwrap();
+        let mut path = String::from("/announce?");
+        query::write_announce(announce, None, &mut path);
+        let (path, headers) = (path + more, headers.to_owned());
+        let body = tokio::task::spawn_blocking(move || get_from(Some(from), at, &path, &headers));
+        response::parse(&body.await.unwrap()).unwrap()
     }
 
     /// Returns the text at a path, requested with a token.
@@ -196,7 +222,16 @@ impl Running {
 }
 
 fn get(at: SocketAddr, path: &str, headers: &str) -> Vec<u8> {
-    let mut stream = TcpStream::connect(at).unwrap();
+    get_from(None, at, path, headers)
+}
+
+fn get_from(from: Option<IpAddr>, at: SocketAddr, path: &str, headers: &str) -> Vec<u8> {
+    let socket = Socket::new(Domain::for_address(at), Type::STREAM, None).unwrap();
+    if let Some(from) = from {
+        socket.bind(&SocketAddr::new(from, 0).into()).unwrap();
+    }
+    socket.connect(&at.into()).unwrap();
+    let mut stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     write!(
         stream,
@@ -325,7 +360,12 @@ impl Drop for Task {
 impl Forwarder {
     /// Starts an HTTP tracker.
     pub(crate) async fn http(behaviour: Behaviour) -> Forwarder {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Forwarder::http_at(address("127.0.0.1:0"), behaviour).await
+    }
+
+    /// Starts an HTTP tracker at an address.
+    pub(crate) async fn http_at(at: SocketAddr, behaviour: Behaviour) -> Forwarder {
+        let listener = tokio::net::TcpListener::bind(at).await.unwrap();
         let address = listener.local_addr().unwrap();
         let behaviour = Arc::new(Mutex::new(behaviour));
         let (received, requests) = (

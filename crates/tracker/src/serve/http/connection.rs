@@ -7,20 +7,26 @@ use super::response::{PLAIN_TEXT, write_head};
 use crate::clock::Seconds;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpStream};
+use std::time::Instant;
 
-/// The most bytes that wait for a client to read them; beyond it the connection is closed.
-const MAX_UNSENT: usize = 1 << 20;
+/// The length of responses at which no further request of a connection is handled until they are
+/// sent. So a client that does not read what it asked for takes little memory.
+const MAX_OUTPUT: usize = 256 * 1024;
 
 /// An HTTP connection.
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
-    peer: IpAddr,
-    /// The received part of an incomplete request.
-    partial: Vec<u8>,
+    pub(super) peer: IpAddr,
+    /// Received bytes that are not handled yet: an incomplete request, or requests that wait.
+    received: Vec<u8>,
     /// Bytes of responses that the socket has not accepted yet.
     unsent: Vec<u8>,
     /// Whether the connection closes once everything is sent.
     closing: bool,
+    /// The time since which the next request waits for a page.
+    waits_since: Option<Instant>,
+    /// The readiness that is registered with epoll.
+    pub(super) registered: Interest,
     /// The time at which the last request began or ended. A client that sends a byte now and then
     /// does not extend it.
     pub(super) last_active: Seconds,
@@ -33,6 +39,8 @@ pub(super) enum Interest {
     Read,
     /// Room for unsent bytes.
     Write,
+    /// A page that is being built.
+    Page,
     /// None: the connection is to be closed.
     Close,
 }
@@ -57,11 +65,18 @@ impl Connection {
         Connection {
             stream,
             peer: peer.to_canonical(),
-            partial: Vec::new(),
+            received: Vec::new(),
             unsent: Vec::new(),
             closing: false,
+            waits_since: None,
+            registered: Interest::Read,
             last_active: now,
         }
+    }
+
+    /// Returns the number of bytes that wait for the client to read them.
+    pub(super) fn unsent(&self) -> usize {
+        self.unsent.len()
     }
 
     /// Reads from the socket and responds to every complete request.
@@ -78,28 +93,68 @@ impl Connection {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Interest::Read,
             Err(_) => return Interest::Close,
         };
+        if !self.received.is_empty() {
+            self.received.extend_from_slice(&input[..length]);
+            return self.advance(handler, output);
+        }
+        self.last_active = handler.now;
         output.clear();
-        if self.partial.is_empty() {
-            self.last_active = handler.now;
-            let used = self.handle_requests(&input[..length], handler, output);
-            self.partial.extend_from_slice(&input[used..length]);
-        } else {
-            let mut partial = std::mem::take(&mut self.partial);
-            partial.extend_from_slice(&input[..length]);
-            let used = self.handle_requests(&partial, handler, output);
-            if used > 0 {
-                self.last_active = handler.now;
-            }
-            partial.drain(..used);
-            self.partial = partial;
+        let used = self.handle_requests(&input[..length], handler, output);
+        self.received.extend_from_slice(&input[used..length]);
+        match self.send(output) {
+            Interest::Read if output.len() >= MAX_OUTPUT => self.advance(handler, output),
+            interest => interest,
         }
-        if self.partial.is_empty() {
-            self.partial = Vec::new();
-        }
-        self.send(output)
     }
 
-    /// Handles the complete requests at the beginning of `bytes` and returns their length.
+    /// Writes unsent bytes, because the socket has room, and continues with received requests.
+    pub(super) fn write(
+        &mut self,
+        handler: &mut HttpHandler<'_>,
+        buffers: &mut IoBuffers,
+    ) -> Interest {
+        match write_some(&mut self.stream, &self.unsent) {
+            Some(sent) => drop(self.unsent.drain(..sent)),
+            None => return Interest::Close,
+        }
+        match self.interest() {
+            Interest::Read => self.resume(handler, buffers),
+            interest => interest,
+        }
+    }
+
+    /// Continues with received requests.
+    pub(super) fn resume(
+        &mut self,
+        handler: &mut HttpHandler<'_>,
+        buffers: &mut IoBuffers,
+    ) -> Interest {
+        self.advance(handler, &mut buffers.output)
+    }
+
+    /// Handles received requests until none is complete, one must wait, or the client does not
+    /// read.
+    fn advance(&mut self, handler: &mut HttpHandler<'_>, output: &mut Vec<u8>) -> Interest {
+        loop {
+            output.clear();
+            let mut received = std::mem::take(&mut self.received);
+            let used = self.handle_requests(&received, handler, output);
+            if used > 0 {
+                self.last_active = handler.now;
+                received.drain(..used);
+            }
+            if !received.is_empty() {
+                self.received = received;
+            }
+            match self.send(output) {
+                Interest::Read if output.len() >= MAX_OUTPUT => {}
+                interest => return interest,
+            }
+        }
+    }
+
+    /// Handles the complete requests at the beginning of `bytes`, as far as they need not wait, and
+    /// returns their length.
     fn handle_requests(
         &mut self,
         bytes: &[u8],
@@ -107,10 +162,12 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> usize {
         let mut used = 0;
-        while !self.closing && used < bytes.len() {
+        while !self.closing && used < bytes.len() && out.len() < MAX_OUTPUT {
             match parse(&bytes[used..]) {
                 Parsed::Request(request, length) => {
-                    handler.handle(self.peer, &request, out);
+                    if !handler.handle(self.peer, &request, &mut self.waits_since, out) {
+                        break;
+                    }
                     self.closing = !request.keep_alive;
                     used += length;
                 }
@@ -135,27 +192,14 @@ impl Connection {
         } else {
             self.unsent.extend_from_slice(output);
         }
-        if self.unsent.len() > MAX_UNSENT {
-            return Interest::Close;
-        }
         self.interest()
-    }
-
-    /// Writes unsent bytes, because the socket has room.
-    pub(super) fn write(&mut self) -> Interest {
-        match write_some(&mut self.stream, &self.unsent) {
-            Some(sent) => {
-                self.unsent.drain(..sent);
-                self.interest()
-            }
-            None => Interest::Close,
-        }
     }
 
     fn interest(&self) -> Interest {
         match (self.unsent.is_empty(), self.closing) {
             (false, _) => Interest::Write,
             (true, true) => Interest::Close,
+            (true, false) if self.waits_since.is_some() => Interest::Page,
             (true, false) => Interest::Read,
         }
     }

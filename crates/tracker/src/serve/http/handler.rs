@@ -1,6 +1,6 @@
 //! The HTTP handler: turns a request into a response.
 
-use super::pages;
+use super::pages::{self, Page, Pages};
 use super::request::{self, Request};
 use super::response::{PLAIN_TEXT, write_head};
 use crate::active_config::ActiveConfig;
@@ -8,11 +8,12 @@ use crate::announce::{AnnounceHandler, AnnounceOutcome, ResponseBuffers};
 use crate::clock::Seconds;
 use crate::counters::Counters;
 use crate::request::{AddressFamilies, AnnounceRequest};
-use crate::serve::random::Random;
+use fastrand::Rng;
 use headworks_tracker_wire::response::{self, ResponseFields};
 use headworks_tracker_wire::{query, scrape};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::net::IpAddr;
+use std::time::Instant;
 
 /// The most torrents in one scrape.
 const MAX_SCRAPE: usize = 200;
@@ -20,35 +21,49 @@ const MAX_SCRAPE: usize = 200;
 /// Handles the requests that one connection has ready.
 pub(super) struct HttpHandler<'a> {
     pub(super) announces: &'a AnnounceHandler,
+    pub(super) pages: &'a Pages,
     pub(super) active: &'a ActiveConfig,
     pub(super) counters: &'a Counters,
     pub(super) buffers: &'a mut ResponseBuffers,
     pub(super) body: &'a mut Vec<u8>,
     pub(super) now: Seconds,
-    pub(super) random: &'a mut Random,
+    pub(super) random: &'a mut Rng,
 }
 
 impl HttpHandler<'_> {
-    /// Appends the response to a request.
-    pub(super) fn handle(&mut self, peer: IpAddr, request: &Request<'_>, out: &mut Vec<u8>) {
+    /// Appends the response to a request. Returns `false` if the request must wait for a page.
+    pub(super) fn handle(
+        &mut self,
+        peer: IpAddr,
+        request: &Request<'_>,
+        waits_since: &mut Option<Instant>,
+        out: &mut Vec<u8>,
+    ) -> bool {
         self.body.clear();
         let path = request.path.strip_suffix(b"/").unwrap_or(request.path);
-        let (status, content_type) = match path {
+        let status = match path {
             b"/announce" | b"/announce.php" => {
                 self.announce(peer, request);
-                (200, PLAIN_TEXT)
+                Some((200, PLAIN_TEXT))
             }
             b"/scrape" | b"/scrape.php" => {
-                self.scrape(peer, request);
-                (200, PLAIN_TEXT)
+                let scraped = self.scrape(peer, request, waits_since);
+                scraped.map(|()| (200, PLAIN_TEXT))
             }
-            _ => pages::write(self.announces, peer, path, request, self.body),
+            _ => {
+                let sources = (self.announces, self.pages);
+                pages::write(sources, peer, path, request, waits_since, self.body)
+            }
+        };
+        let Some((status, content_type)) = status else {
+            return false;
         };
         let length = self.body.len();
         write_head(status, content_type, length, request.keep_alive, out);
         if !request.head_only {
             out.extend_from_slice(self.body);
         }
+        true
     }
 
     fn announce(&mut self, peer: IpAddr, request: &Request<'_>) {
@@ -69,7 +84,7 @@ impl HttpHandler<'_> {
             announce: &announce,
             families: AddressFamilies::Both,
             as_dicts,
-            random: self.random.next(),
+            random: self.random.u32(..),
             counters: self.counters,
         };
         match self.announces.announce(&request, self.buffers) {
@@ -113,37 +128,45 @@ impl HttpHandler<'_> {
         let headers: HeaderMap = request::header_lines(request.headers)
             .filter_map(header)
             .collect();
-        self.active.trusted.client(peer, &headers)
+        self.active.trusted.client(peer, &headers).to_canonical()
     }
 
-    fn scrape(&mut self, peer: IpAddr, request: &Request<'_>) {
-        self.counters.http_scrapes.add(1);
+    /// Writes the response to a scrape; `None` if it must wait.
+    fn scrape(
+        &mut self,
+        peer: IpAddr,
+        request: &Request<'_>,
+        waits_since: &mut Option<Instant>,
+    ) -> Option<()> {
+        if waits_since.is_none() {
+            self.counters.http_scrapes.add(1);
+        }
         let client = self.client(peer, request);
         if self.active.access.denies_client(client) {
-            return response::write_failure("this client is not served here", None, self.body);
+            response::write_failure("this client is not served here", None, self.body);
+            return Some(());
         }
         let mut torrents = Vec::new();
         for hash in query::parse_scrape(request.query).take(MAX_SCRAPE) {
             match hash {
                 Ok(hash) => torrents.push((hash, self.announces.scrape(self.active, &hash))),
-                Err(error) => return response::write_failure(&error.to_string(), None, self.body),
-            }
-        }
-        if torrents.is_empty() {
-            if !self.active.config.full_scrape {
-                let text = "missing info_hash: a scrape of all torrents is not allowed here";
-                return response::write_failure(text, None, self.body);
-            }
-            let by = self.announces.state.count_by;
-            let swarms = &self.announces.state.swarms;
-            swarms.for_each(|hash, swarm| {
-                if !self.active.access.denies_torrent(hash) {
-                    torrents.push((*hash, swarm.counts(by)));
+                Err(error) => {
+                    response::write_failure(&error.to_string(), None, self.body);
+                    return Some(());
                 }
-            });
+            }
         }
-        torrents.sort_unstable_by_key(|(hash, _)| *hash);
-        torrents.dedup_by_key(|(hash, _)| *hash);
-        scrape::write(torrents, self.body);
+        if !torrents.is_empty() {
+            torrents.sort_unstable_by_key(|(hash, _)| *hash);
+            torrents.dedup_by_key(|(hash, _)| *hash);
+            scrape::write(torrents, self.body);
+        } else if self.active.config.full_scrape {
+            let page = self.pages.get(Page::Scrape, waits_since)?;
+            self.body.extend_from_slice(&page.text);
+        } else {
+            let text = "missing info_hash: a scrape of all torrents is not allowed here";
+            response::write_failure(text, None, self.body);
+        }
+        Some(())
     }
 }

@@ -7,4 +7,5 @@ pub(crate) mod request;
 mod response;
 mod worker;
 
+pub(super) use pages::Pages;
 pub(super) use worker::HttpWorker;

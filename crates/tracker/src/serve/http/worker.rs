@@ -2,18 +2,20 @@
 
 use super::connection::{Connection, Interest, IoBuffers};
 use super::handler::HttpHandler;
+use super::pages::Pages;
 use crate::active_config::ActiveConfig;
 use crate::announce::{AnnounceHandler, ResponseBuffers};
 use crate::clock::Seconds;
 use crate::counters::Counters;
-use crate::serve::random::Random;
+use fastrand::Rng;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
 use slab::Slab;
 use std::io;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The time after which an idle connection is closed.
@@ -26,9 +28,14 @@ const MAX_ACCEPTS: usize = 64;
 /// The time for which no connection is accepted after the system had no descriptor left for one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
+/// The most bytes that wait for clients to read them, per thread. Beyond it, a connection that adds
+/// to them is closed.
+const MAX_UNSENT: usize = 64 << 20;
+
 /// The source of an epoll event.
 enum EventSource {
-    Stop,
+    /// A page was built, or the thread is to stop.
+    Wake,
     Listener(usize),
     Connection(usize),
 }
@@ -36,7 +43,7 @@ enum EventSource {
 impl EventSource {
     fn token(&self) -> u64 {
         let (kind, number) = match self {
-            EventSource::Stop => (0, 0),
+            EventSource::Wake => (0, 0),
             EventSource::Listener(number) => (1, *number),
             EventSource::Connection(number) => (2, *number),
         };
@@ -48,7 +55,7 @@ impl EventSource {
         match token >> 56 {
             1 => EventSource::Listener(number),
             2 => EventSource::Connection(number),
-            _ => EventSource::Stop,
+            _ => EventSource::Wake,
         }
     }
 }
@@ -56,16 +63,22 @@ impl EventSource {
 /// The state of one HTTP thread.
 pub(in crate::serve) struct HttpWorker {
     announces: Arc<AnnounceHandler>,
-    stop: Arc<EventFd>,
+    pages: Arc<Pages>,
+    wake: Arc<EventFd>,
+    stop: Arc<AtomicBool>,
     counters: Arc<Counters>,
     epoll: Option<Epoll>,
     listeners: Vec<TcpListener>,
     connections: Slab<Connection>,
+    /// Connections that wait for a page.
+    waiting: Vec<usize>,
+    /// Bytes that wait for clients to read them, over all connections.
+    unsent: usize,
     max_connections: usize,
     response_buffers: ResponseBuffers,
     body: Vec<u8>,
     io_buffers: IoBuffers,
-    random: Random,
+    random: Rng,
     /// The end of a pause in accepting.
     accepts_again: Option<Instant>,
 }
@@ -73,18 +86,23 @@ pub(in crate::serve) struct HttpWorker {
 impl HttpWorker {
     pub(in crate::serve) fn new(
         announces: Arc<AnnounceHandler>,
-        stop: Arc<EventFd>,
+        pages: Arc<Pages>,
+        (wake, stop): (Arc<EventFd>, Arc<AtomicBool>),
         max_connections: usize,
-        random: Random,
+        random: Rng,
     ) -> HttpWorker {
         let counters = announces.state.new_counters();
         HttpWorker {
             announces,
+            pages,
+            wake,
             stop,
             counters,
             epoll: None,
             listeners: Vec::new(),
             connections: Slab::new(),
+            waiting: Vec::new(),
+            unsent: 0,
             max_connections,
             response_buffers: ResponseBuffers::default(),
             body: Vec::with_capacity(64 * 1024),
@@ -98,7 +116,7 @@ impl HttpWorker {
     pub(in crate::serve) fn listen(mut self, tcp: Vec<TcpListener>) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let event = |source: EventSource| EpollEvent::new(EpollFlags::EPOLLIN, source.token());
-        epoll.add(&self.stop, event(EventSource::Stop))?;
+        epoll.add(&self.wake, event(EventSource::Wake))?;
         for listener in tcp {
             epoll.add(
                 &listener,
@@ -110,7 +128,7 @@ impl HttpWorker {
         Ok(self)
     }
 
-    /// Serves until the stop event.
+    /// Serves until the stop flag is set.
     pub(in crate::serve) fn run(mut self) {
         let epoll = self.epoll.take().expect("the listeners are registered");
         let mut events = [EpollEvent::empty(); 256];
@@ -133,11 +151,14 @@ impl HttpWorker {
             let active = self.announces.state.active();
             for event in &events[..count] {
                 match EventSource::from_token(event.data()) {
-                    EventSource::Stop => return,
-                    EventSource::Listener(number) => self.accept(&epoll, number, now),
+                    EventSource::Wake if self.stop.load(Ordering::Relaxed) => return,
+                    EventSource::Wake => {
+                        let _ = self.wake.read();
+                        self.resume_waiting(&epoll, &active, now);
+                    }
+                    EventSource::Listener(number) => self.accept(&epoll, number, &active, now),
                     EventSource::Connection(number) => {
-                        let interest = self.serve(number, event.events(), &active, now);
-                        self.rearm(&epoll, number, event.events(), interest);
+                        self.serve(&epoll, number, Some(event.events()), &active, now);
                     }
                 }
             }
@@ -152,7 +173,7 @@ impl HttpWorker {
         }
     }
 
-    fn accept(&mut self, epoll: &Epoll, number: usize, now: Seconds) {
+    fn accept(&mut self, epoll: &Epoll, number: usize, active: &ActiveConfig, now: Seconds) {
         for _ in 0..MAX_ACCEPTS {
             let (stream, peer) = match self.listeners[number].accept() {
                 Ok(accepted) => accepted,
@@ -161,7 +182,9 @@ impl HttpWorker {
             };
             self.counters.connections.add(1);
             let ready = stream.set_nonblocking(true).and(stream.set_nodelay(true));
-            if self.connections.len() >= self.max_connections || ready.is_err() {
+            let room = self.connections.len() < self.max_connections
+                && self.has_room_for(peer.ip().to_canonical(), active);
+            if !room || ready.is_err() {
                 self.counters.connections_dropped.add(1);
                 continue;
             }
@@ -169,15 +192,26 @@ impl HttpWorker {
             let token = EventSource::Connection(entry.key()).token();
             let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
             if epoll.add(&stream, event).is_ok() {
-                entry.insert(Connection::new(stream, peer.ip(), now));
+                let connection = Connection::new(stream, peer.ip(), now);
+                self.announces.state.connections.add(connection.peer);
+                entry.insert(connection);
             }
         }
+    }
+
+    /// Whether a client may open another connection.
+    fn has_room_for(&self, client: IpAddr, active: &ActiveConfig) -> bool {
+        let open = self.announces.state.connections.estimate(client);
+        open < active.config.max_connections_per_address || active.trusted.contains(client)
     }
 
     /// Accepts nothing for a while. The connection stays in the listener's queue, which would
     /// report it again at once and keep this thread busy.
     fn pause_accepting(&mut self, epoll: &Epoll, error: &io::Error) {
-        tracing::warn!(%error, connections = self.connections.len(), "cannot accept connections: lower `max_connections` or raise the limit of open files");
+        self.counters.accept_failures.add(1);
+        if let Some(failures) = self.announces.state.accept_failures.note(1) {
+            tracing::warn!(%error, failures, connections = self.connections.len(), "cannot accept connections: lower `max_connections` or raise the limit of open files");
+        }
         self.accepts_again = Some(Instant::now() + ACCEPT_PAUSE);
         self.listen_to(epoll, EpollFlags::empty());
     }
@@ -190,22 +224,31 @@ impl HttpWorker {
         }
     }
 
-    /// Reads or writes a connection that is ready.
+    /// Continues with the connections that wait for a page.
+    fn resume_waiting(&mut self, epoll: &Epoll, active: &ActiveConfig, now: Seconds) {
+        for number in std::mem::take(&mut self.waiting) {
+            let connection = self.connections.get(number);
+            if connection.is_some_and(|connection| connection.registered == Interest::Page) {
+                self.serve(epoll, number, None, active, now);
+            }
+        }
+    }
+
+    /// Reads or writes a connection that is ready; without `events`, its page may be.
     fn serve(
         &mut self,
+        epoll: &Epoll,
         number: usize,
-        events: EpollFlags,
+        events: Option<EpollFlags>,
         active: &ActiveConfig,
         now: Seconds,
-    ) -> Interest {
+    ) {
         let Some(connection) = self.connections.get_mut(number) else {
-            return Interest::Close;
+            return;
         };
-        if events.contains(EpollFlags::EPOLLOUT) {
-            return connection.write();
-        }
         let mut handler = HttpHandler {
             announces: &self.announces,
+            pages: &self.pages,
             active,
             counters: &self.counters,
             buffers: &mut self.response_buffers,
@@ -213,43 +256,70 @@ impl HttpWorker {
             now,
             random: &mut self.random,
         };
-        let interest = connection.read(&mut handler, &mut self.io_buffers);
+        let (buffers, before) = (&mut self.io_buffers, connection.unsent());
+        let interest = match events {
+            None => connection.resume(&mut handler, buffers),
+            Some(_) if connection.registered == Interest::Page => {
+                // Nothing is registered but errors and the end of the connection.
+                Interest::Close
+            }
+            Some(events) if events.contains(EpollFlags::EPOLLOUT) => {
+                connection.write(&mut handler, buffers)
+            }
+            Some(_) => connection.read(&mut handler, buffers),
+        };
+        self.unsent = self.unsent + connection.unsent() - before;
+        let hoards = self.unsent > MAX_UNSENT && connection.unsent() > before;
         self.announces
             .submit_pending(&mut self.response_buffers, &self.counters);
-        interest
+        if hoards {
+            self.counters.connections_dropped.add(1);
+        }
+        let interest = if hoards { Interest::Close } else { interest };
+        self.rearm(epoll, number, interest);
     }
 
     /// Registers what a connection waits for next, or closes it.
-    fn rearm(&mut self, epoll: &Epoll, number: usize, events: EpollFlags, interest: Interest) {
-        let Some(connection) = self.connections.get_mut(number) else {
-            return;
-        };
-        let writes = events.contains(EpollFlags::EPOLLOUT);
+    fn rearm(&mut self, epoll: &Epoll, number: usize, interest: Interest) {
         let wanted = match interest {
-            // Closing the stream removes it from the epoll set.
-            Interest::Close => {
-                self.connections.remove(number);
-                return;
-            }
-            Interest::Read if !writes => return,
+            Interest::Close => return self.close(number),
             Interest::Read => EpollFlags::EPOLLIN,
-            Interest::Write if writes => return,
             Interest::Write => EpollFlags::EPOLLOUT,
+            Interest::Page => EpollFlags::empty(),
         };
+        if interest == Interest::Page {
+            self.waiting.push(number);
+        }
+        let connection = &mut self.connections[number];
+        if interest == connection.registered {
+            return;
+        }
+        connection.registered = interest;
         let token = EventSource::Connection(number).token();
         let mut event = EpollEvent::new(wanted, token);
         if epoll.modify(connection.stream.as_fd(), &mut event).is_err() {
-            self.connections.remove(number);
+            self.close(number);
         }
+    }
+
+    /// Closes a connection. Closing its stream removes it from the epoll set.
+    fn close(&mut self, number: usize) {
+        let connection = self.connections.remove(number);
+        self.announces.state.connections.remove(connection.peer);
+        self.unsent -= connection.unsent();
     }
 
     /// Closes idle connections.
     fn sweep(&mut self, now: Seconds) {
-        let before = self.connections.len();
-        self.connections
-            .retain(|_, connection| connection.last_active + IDLE_TIMEOUT >= now);
-        let dropped = before - self.connections.len();
-        self.counters.connections_dropped.add(dropped as u64);
+        let idle =
+            |(_, connection): &(usize, &Connection)| connection.last_active + IDLE_TIMEOUT < now;
+        let idle: Vec<usize> = (self.connections.iter().filter(idle))
+            .map(|(number, _)| number)
+            .collect();
+        self.counters.connections_dropped.add(idle.len() as u64);
+        for number in idle {
+            self.close(number);
+        }
     }
 }
 

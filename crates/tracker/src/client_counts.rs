@@ -1,4 +1,4 @@
-//! The numbers of stored peers per client, to bound what one client can fill the memory with.
+//! The numbers of something per client, to bound what one client can take.
 
 use foldhash::quality::RandomState;
 use std::hash::BuildHasher;
@@ -6,12 +6,13 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Counters per row, a power of two. A client's count is too high by about one part in this many of
-/// all peers, which is far below any useful limit.
+/// the count of all clients, which is far below any useful limit.
 const WIDTH: usize = 1 << 16;
 const ROWS: usize = 4;
 
-/// A count-min sketch (Cormode, Muthukrishnan 2005) of the stored peers per client. Unlike a table
-/// it takes the same memory for a million clients, and a count is never too low.
+/// A count-min sketch (Cormode, Muthukrishnan 2005) of something per client: stored peers, or
+/// connections. Unlike a table it takes the same memory for a million clients, and a count is never
+/// too low.
 pub(crate) struct ClientCounts {
     counters: Box<[AtomicU32]>,
     seed: RandomState,
@@ -39,7 +40,7 @@ impl ClientCounts {
         }
     }
 
-    /// Returns the number of stored peers of a client, or slightly more.
+    /// Returns the count of a client, or slightly more.
     pub(crate) fn estimate(&self, client: IpAddr) -> usize {
         let counts = self.counters(client);
         let counts = counts.map(|counter| counter.load(Ordering::Relaxed));

@@ -1,0 +1,40 @@
+//! Peers at an address that their client claimed with `ip=`.
+
+use super::address::PackedAddress;
+use foldhash::quality::RandomState;
+use hashbrown::HashMap;
+use std::net::IpAddr;
+
+/// The claimed addresses of a swarm, with the clients that claimed them. Anybody can claim any
+/// address, so limits and permissions follow the client instead.
+#[derive(Debug, Default)]
+pub(super) struct Claims(HashMap<PackedAddress, IpAddr, RandomState>);
+
+impl Claims {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the client that claimed an address.
+    pub(super) fn client(&self, address: &PackedAddress) -> Option<IpAddr> {
+        self.0.get(address).copied()
+    }
+
+    pub(super) fn insert(&mut self, address: PackedAddress, client: IpAddr) {
+        self.0.insert(address, client);
+    }
+
+    pub(super) fn remove(&mut self, address: &PackedAddress) {
+        self.0.remove(address);
+    }
+
+    /// Returns the number of addresses that a client claimed.
+    pub(super) fn by(&self, client: IpAddr) -> usize {
+        self.0.values().filter(|other| **other == client).count()
+    }
+
+    /// Returns the number of claimed addresses with that IP address.
+    pub(super) fn at(&self, ip: IpAddr) -> usize {
+        self.0.keys().filter(|address| address.ip() == ip).count()
+    }
+}

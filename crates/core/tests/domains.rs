@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const BUSY: u32 = 0;
 const SCARCE: u32 = 1;
 
-/// Who a job is for.
+/// The class and flow of a job.
 type Owner = (Class, Flow);
 
 fn target(concurrent: Option<u32>, domain: u16) -> TargetConfig {

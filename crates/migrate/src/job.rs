@@ -65,7 +65,7 @@ pub struct Job {
     pub(crate) progress: Arc<Progress>,
     pub(crate) stop: CancellationToken,
     pub(crate) id: String,
-    /// What the destination was found to keep.
+    /// The properties that the destination was found to keep.
     probe: Option<Probe>,
     /// The location of the state file in each of the trees, if it is inside one.
     pub(crate) state_file_in_tree: [Option<StateFileLocation>; 2],

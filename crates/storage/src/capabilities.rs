@@ -159,7 +159,7 @@ impl Capabilities {
     }
 }
 
-/// What a storage was found to keep.
+/// The properties that a storage was found to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
     /// The step in which modification times are kept, in nanoseconds; 0 if they cannot be set.

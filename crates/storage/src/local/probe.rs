@@ -1,8 +1,8 @@
 //! Trying out what the filesystem of a directory can keep.
 //!
-//! What a filesystem refuses or changes cannot be asked for: network and foreign filesystems fold
-//! case, round times, and refuse owners or attributes, each in their own way. So a few files are
-//! made in a folder that is removed again, and looked at.
+//! No call tells this: network and foreign filesystems fold case, round times, and refuse owners or
+//! attributes, each in their own way. So a few files are made in a folder that is removed again,
+//! and looked at.
 
 use super::root::{Root, entry_at};
 use crate::Probe;

@@ -28,7 +28,7 @@ pub(crate) struct Root {
     pub(super) no_noatime: AtomicBool,
     /// Whether we may change owners.
     pub(super) privileged: bool,
-    /// What the filesystem can keep, once it was tried out.
+    /// The properties that the filesystem keeps, once it was tried out.
     pub(super) probe: OnceLock<Probe>,
     /// Runs short and frequent operations.
     pub(super) blocking_pool: BlockingPool,

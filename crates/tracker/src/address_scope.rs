@@ -1,6 +1,6 @@
 //! The scope of an IP address: whom it can be reached by.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The scope of an IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,15 +20,24 @@ impl AddressScope {
     pub(crate) fn of(ip: IpAddr) -> AddressScope {
         match ip.to_canonical() {
             IpAddr::V4(ip) => AddressScope::of_v4(ip),
-            IpAddr::V6(ip) if ip.is_loopback() => AddressScope::Loopback,
-            IpAddr::V6(ip) if ip.is_unique_local() => AddressScope::Private,
-            IpAddr::V6(ip) => {
-                let local = ip.is_unicast_link_local();
-                match ip.is_unspecified() || ip.is_multicast() || local {
-                    true => AddressScope::Unusable,
-                    false => AddressScope::Public,
-                }
-            }
+            IpAddr::V6(ip) => AddressScope::of_v6(ip),
+        }
+    }
+
+    fn of_v6(ip: Ipv6Addr) -> AddressScope {
+        let v4 = |high: u16, low: u16| {
+            let bits = u32::from(high) << 16 | u32::from(low);
+            AddressScope::of_v4(Ipv4Addr::from_bits(bits))
+        };
+        match ip.segments() {
+            _ if ip.is_loopback() => AddressScope::Loopback,
+            _ if ip.is_unique_local() => AddressScope::Private,
+            // Two ways to reach an IPv4 address: 6to4 (RFC 3056) and NAT64 (RFC 6052).
+            [0x2002, high, low, ..] => v4(high, low),
+            [0x64, 0xff9b, 0, 0, 0, 0, high, low] => v4(high, low),
+            // The only block that is assigned to hosts.
+            [0x2000..=0x3fff, ..] => AddressScope::Public,
+            _ => AddressScope::Unusable,
         }
     }
 
@@ -75,9 +84,23 @@ mod tests {
         ] {
             assert!(!reachable(nobody, "127.0.0.1"), "{nobody}");
         }
-        for nobody in ["::", "fe80::1", "ff02::1", "::ffff:0.0.0.0"] {
+        for nobody in [
+            "::",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+            "::ffff:0.0.0.0",
+            "::10.0.0.1",
+            "4000::1",
+            "2002:a9fe:a9fe::1",
+            "64:ff9b::169.254.169.254",
+        ] {
             assert!(!reachable(nobody, "::1"), "{nobody}");
         }
+        for inside in ["2002:7f00:1::1", "64:ff9b::127.0.0.1", "64:ff9b::10.0.0.1"] {
+            assert!(!reachable(inside, "198.51.100.1"), "{inside}");
+        }
+        assert!(reachable("64:ff9b::8.8.8.8", "2001:db8::1"));
         for private in [
             "10.0.0.1",
             "172.16.0.1",

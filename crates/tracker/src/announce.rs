@@ -13,7 +13,7 @@ use crate::request::{AddressFamilies, AnnounceRequest};
 use crate::state::TrackerState;
 use crate::swarms::{PackedAddress, PeerChange, PeerSample, Swarm};
 use headworks_tracker_wire::{Counts, Event, InfoHash, PeerId, compact};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// Handles announces and scrapes.
@@ -179,7 +179,8 @@ impl AnnounceHandler {
         let AnnounceRequest { now, announce, .. } = request;
         let by = self.state.count_by;
         let seeder = announce.is_seeder();
-        if !self.may_store(request, address, swarm) {
+        let owner = swarm.contains(&address).then(|| swarm.client(&address));
+        if !self.may_store(request, address, owner, swarm) {
             request.counters.not_stored.add(1);
             sample_peers(request, address, swarm, buffers);
             return SwarmUpdate {
@@ -187,11 +188,10 @@ impl AnnounceHandler {
                 ..SwarmUpdate::default()
             };
         }
-        let before = swarm.contains(&address).then(|| swarm.client(&address));
         let change = swarm.upsert_peer(*now, request.client, address, announce.peer_id, seeder, by);
-        if before != Some(request.client) {
+        if owner != Some(request.client) {
             let clients = &self.state.swarms.clients;
-            before.inspect(|client| clients.remove(*client));
+            owner.inspect(|client| clients.remove(*client));
             clients.add(request.client);
         }
         if announce.event == Event::Completed && change != PeerChange::Unchanged {
@@ -222,19 +222,22 @@ impl AnnounceHandler {
         }
     }
 
-    /// Whether the peer is stored already and the client may change it, or the client has room for
-    /// another.
+    /// Whether the client may change the peer at an address, which `owner` announced, or has room
+    /// for a new one.
     fn may_store(
         &self,
         request: &AnnounceRequest<'_>,
         address: PackedAddress,
+        owner: Option<IpAddr>,
         swarm: &Swarm,
     ) -> bool {
-        let config = &request.active.config;
-        if swarm.contains(&address) {
-            return swarm.may_change(&address, request.client, request.announce.key);
+        let client = request.client;
+        match owner {
+            Some(owner) => {
+                owner == client || swarm.may_change(&address, client, request.announce.key)
+            }
+            None => (self.state).has_room(&request.active.config, client, swarm),
         }
-        self.state.has_room(config, request.client, swarm)
     }
 
     /// Removes a local peer.

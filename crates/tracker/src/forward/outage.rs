@@ -51,6 +51,8 @@ struct Evidence {
     alive: Option<Instant>,
     /// Silent forwarders, with the time at which the request began.
     silent: BTreeMap<ForwarderId, Instant>,
+    /// The end of the last outage.
+    outage_end: Option<Instant>,
 }
 
 impl OutageDetector {
@@ -77,7 +79,7 @@ impl OutageDetector {
     }
 
     /// Records the result of a request that began at `began`. Returns whether our own network is
-    /// down, so that the result says nothing about the forwarder.
+    /// down, or was when the request began, so that a silence says nothing about the forwarder.
     pub(super) fn record(
         &self,
         forwarder: ForwarderId,
@@ -92,6 +94,9 @@ impl OutageDetector {
             NetworkEvidence::Unclear => self.is_down(),
             NetworkEvidence::Silence => {
                 let mut evidence = self.evidence.lock();
+                if evidence.outage_end.is_some_and(|end| began < end) {
+                    return true;
+                }
                 if evidence.alive.is_some_and(|alive| alive >= began) {
                     return self.is_down();
                 }
@@ -111,6 +116,9 @@ impl OutageDetector {
         let mut evidence = self.evidence.lock();
         evidence.alive = Some(Instant::now());
         evidence.silent.clear();
+        if self.network() == Network::Down {
+            evidence.outage_end = evidence.alive;
+        }
         if self.network() != Network::Up {
             self.network.store(Network::Up as u8, Ordering::Relaxed);
             self.changed.notify_one();
@@ -177,7 +185,12 @@ mod tests {
         assert_eq!(blamed.len(), 5);
         assert!(detector.is_down());
         assert!(detector.record(ForwarderId(7), began, NetworkEvidence::Silence));
+        tokio::time::advance(Duration::from_secs(9)).await;
         detector.refute();
         assert_eq!(detector.network(), Network::Up);
+        let silence = NetworkEvidence::Silence;
+        let late = detector.record(ForwarderId(8), began, silence);
+        assert!(late, "it began in the outage");
+        assert!(!detector.record(ForwarderId(8), Instant::now(), silence));
     }
 }

@@ -128,7 +128,7 @@ async fn every_forward_is_accounted_for() {
         ends["done"], expected as f64,
         "each good forwarder is asked once for each torrent"
     );
-    // A packet is sent again if the machine is too busy to respond in time.
+    // A request is sent again if the machine is too busy to respond in time.
     assert!(Forwarders::received(&far.good) >= expected);
     let refused = Forwarders::received(&far.rejecting);
     assert_eq!(

@@ -408,6 +408,31 @@ async fn every_local_peer_is_announced_and_replaced_when_it_stops() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn user_and_password_of_a_uri_are_sent_to_its_forwarder_only() {
+    let elsewhere = Forwarder::http(Behaviour::Peers(vec![])).await;
+    let moved = format!(
+        "HTTP/1.1 302 Found\r\nLocation: http://localhost:{}/announce\r\nContent-Length: 0\r\n\r\n",
+        elsewhere.address.port()
+    );
+    let forwarder = Forwarder::http(Behaviour::Raw(moved.into_bytes())).await;
+    let uri = http_uri(&forwarder).replace("http://", "http://me:secret@");
+    let running = Running::start(&listed([uri]));
+    running.announce(&announce(1, 1, Event::Started)).await;
+    until("the redirect is followed", || {
+        !elsewhere.requests.lock().unwrap().is_empty()
+    })
+    .await;
+    let header = "authorization: basic bwu6c2vjcmv0";
+    let request = forwarder.requests.lock().unwrap()[0].to_lowercase();
+    assert!(request.contains(header), "{request}");
+    let request = elsewhere.requests.lock().unwrap()[0].to_lowercase();
+    assert!(!request.contains("authorization"), "{request}");
+    let stats = running.stats().await;
+    assert!(!stats.contains("secret"), "{stats}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn stopped_needs_the_address_or_the_key() {
     let forwarder = Forwarder::udp(Behaviour::Peers(vec![])).await;
     let running = Running::start(&listed([udp_uri(&forwarder)]));

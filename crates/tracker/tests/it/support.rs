@@ -8,6 +8,7 @@ use headworks_tracker_wire::response::{self, AnnounceResponse};
 use headworks_tracker_wire::udp::{self, Request, Response};
 use headworks_tracker_wire::{Announce, Counts, Event, InfoHash, PeerId, query};
 use socket2::{Domain, Socket, Type};
+use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
@@ -400,10 +401,18 @@ impl Forwarder {
         );
         let shared = (behaviour.clone(), received.clone(), requests.clone());
         let task = tokio::spawn(async move {
-            let mut buffer = [0; 4096];
+            let (mut buffer, mut logged) = ([0; 4096], HashSet::new());
             while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
                 let (behaviour, received, requests) = &shared;
-                let response = udp_response(&buffer[..length], behaviour, received, requests);
+                let packet = &buffer[..length];
+                // On a busy machine a packet is sent again, with the same transaction id.
+                let again = !logged.insert(packet.get(8..16).map(<[u8]>::to_vec));
+                let ignored = (Mutex::default(), Mutex::default());
+                let (received, requests) = match again {
+                    true => (&ignored.0, &ignored.1),
+                    false => (&**received, &**requests),
+                };
+                let response = udp_response(packet, behaviour, received, requests);
                 if let Some(response) = response {
                     let _ = socket.send_to(&response, from).await;
                 }

@@ -375,7 +375,10 @@ impl Job {
     /// # Errors
     /// When the state file could not be written.
     pub fn close(self) -> Result<()> {
-        self.writer.close()
+        drop(self._control_task);
+        self.writer.close()?;
+        self.store.fold_log();
+        Ok(())
     }
 }
 

@@ -363,3 +363,24 @@ fn filters_and_review_rules_exclude_and_include() {
     let printed = dir.expect(4, &["verify"]);
     assert!(printed.contains("f0/g0/file-0"), "{printed}");
 }
+
+#[test]
+fn a_clean_end_leaves_the_state_file_alone() {
+    let dir = TestDir::new();
+    dir.make_tree("src", 3, 5);
+    let companions = || {
+        let names = std::fs::read_dir(dir.path(".")).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let logs = names.filter(|name| name.ends_with("-wal") || name.ends_with("-shm"));
+        logs.collect::<Vec<_>>()
+    };
+    for args in [&["run", "src", "dst"][..], &["report"], &["verify"]] {
+        dir.expect(0, args);
+        assert!(companions().is_empty(), "{args:?}: {:?}", companions());
+    }
+    // The file alone is the state.
+    std::fs::rename(dir.path("job.db"), dir.path("moved.db")).unwrap();
+    let again = dir.command_with_state("moved.db", &["run", "src", "dst"]);
+    let output = dir.expect_end_of(again);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+}

@@ -125,6 +125,19 @@ impl Store {
         Ok(connection)
     }
 
+    /// Moves the write-ahead log into the file and removes it, so that the file alone is the state:
+    /// it can be copied or moved. If another program reads the file, the log stays, and nothing is
+    /// lost.
+    pub(crate) fn fold_log(&self) {
+        let folded = Connection::open(&self.path).and_then(|connection| {
+            connection.busy_timeout(Duration::from_secs(1))?;
+            connection.pragma_update(None, "journal_mode", "DELETE")
+        });
+        if let Err(error) = folded {
+            tracing::debug!(%error, "the write-ahead log of the state file stays");
+        }
+    }
+
     /// Opens a connection for the writer, or for a process that inserts a request.
     pub(crate) fn write(&self) -> Result<Connection> {
         let connection = Connection::open(&self.path)?;

@@ -60,10 +60,12 @@ pub(super) fn run(options: &Options, report: &mut Report) {
     );
 }
 
+/// The pairs of good forwarder and torrent that were asked.
+type Asked = Arc<Mutex<HashSet<(usize, [u8; 20])>>>;
+
 /// The forwarders of one round, which end with it.
 struct Forwarders {
-    /// The pairs of good forwarder and torrent that were asked.
-    asked: Arc<Mutex<HashSet<(usize, [u8; 20])>>>,
+    asked: Asked,
     list: String,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     _silent: Vec<std::net::UdpSocket>,

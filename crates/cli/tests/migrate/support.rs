@@ -274,7 +274,10 @@ pub(crate) fn is_full() -> bool {
 }
 
 /// A filesystem, mounted until it is dropped.
-pub(crate) struct Mount(PathBuf);
+pub(crate) struct Mount {
+    at: PathBuf,
+    image: Option<PathBuf>,
+}
 
 impl Mount {
     /// Mounts a tmpfs of this size.
@@ -282,20 +285,29 @@ impl Mount {
         std::fs::create_dir_all(&at).unwrap();
         let option = format!("size={size}");
         mount(&["-t", "tmpfs", "-o", &option, "tmpfs"], &at);
-        Mount(at)
+        Mount { at, image: None }
     }
 
     /// Mounts an image file.
     pub(crate) fn image(image: &Path, at: PathBuf) -> Mount {
         std::fs::create_dir_all(&at).unwrap();
         mount(&["-o", "loop", image.to_str().unwrap()], &at);
-        Mount(at)
+        let image = Some(image.to_owned());
+        Mount { at, image }
     }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
+        let _ = Command::new("umount").arg(&self.at).status();
+        // The loop device is released some time later. A mount that reused it before that would
+        // see what it has cached of a filesystem that failed, instead of the image.
+        if let Some(image) = &self.image {
+            until("the loop device is released", || {
+                let bound = Command::new("losetup").arg("-j").arg(image).output();
+                bound.is_ok_and(|bound| bound.stdout.is_empty())
+            });
+        }
     }
 }
 

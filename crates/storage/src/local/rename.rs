@@ -9,7 +9,8 @@ use rustix::fs::RenameFlags;
 use rustix::io::Errno;
 
 /// Renames `temp` to `name` in place of the expected entry. Returns `false` if another entry is
-/// there, which stays. An entry like `new` is our own, from a run that died before it was recorded.
+/// there, which stays. An entry like `new` is our own, from a run that died before it was recorded
+/// ([`is_own`]).
 ///
 /// A change between the check and the rename is not noticed; a name that is free at the check is
 /// never overwritten.
@@ -38,7 +39,7 @@ pub(super) fn rename_expected(
     loop {
         if let Some(existing) = &existing {
             let is_listed = listed.is_some_and(|listed| is_same(existing, listed));
-            return match is_listed || is_same(existing, new) {
+            return match is_listed || is_own(existing, new) {
                 true => overwrite(),
                 false => Ok(false),
             };
@@ -66,10 +67,21 @@ fn is_same(existing: &Entry, other: &Entry) -> bool {
             == (other.kind, other.size, &other.target)
 }
 
+/// Returns whether an entry is one that we made and did not record. A power failure may have taken
+/// its last bytes, but not the time, which was set before the rename.
+fn is_own(existing: &Entry, new: &Entry) -> bool {
+    let whole = Entry {
+        size: existing.size.max(new.size),
+        ..existing.clone()
+    };
+    is_same(existing, new) || (new.modified.is_some() && is_same(&whole, new))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Kind;
+    use std::time::{Duration, UNIX_EPOCH};
 
     struct TestDir {
         folder: tempfile::TempDir,
@@ -96,6 +108,14 @@ mod tests {
             let text = std::fs::read_to_string(self.folder.path().join("name"));
             (done, text.expect("the target exists"))
         }
+    }
+
+    fn set_modified(dir: &TestDir, name: &str, modified: Option<i64>) {
+        let at = UNIX_EPOCH + Duration::from_nanos(modified.expect("it has a time") as u64);
+        let mut options = std::fs::File::options();
+        let file = options.write(true).open(dir.folder.path().join(name));
+        let set = file.and_then(|file| file.set_modified(at));
+        set.expect("the time can be set");
     }
 
     #[test]
@@ -130,6 +150,12 @@ mod tests {
             dir.folder.path().join("name"),
         )
         .unwrap();
+        assert_eq!(dir.name(&Precondition::Absent, &new), done);
+        // After a power failure a file that was renamed may have lost bytes, but not its time.
+        // (Both names are links to one file now.)
+        std::fs::remove_file(dir.folder.path().join("name")).unwrap();
+        dir.write("name", "new");
+        set_modified(&dir, "name", new.modified);
         assert_eq!(dir.name(&Precondition::Absent, &new), done);
         let gone = Entry::new("name", Kind::File);
         std::fs::remove_file(dir.folder.path().join("name")).unwrap();

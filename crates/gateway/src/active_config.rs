@@ -260,6 +260,9 @@ impl ActiveConfig {
             max_waiting: Some(usize::MAX),
             // A client is better served by an immediate 429 than by a wait that must end with one.
             refuse_unreachable: true,
+            // A request that waited for the end of a suspension and finds no place looks again
+            // soon: its client is waiting.
+            postpone_by: Duration::from_millis(100),
             seed: seed.key(&"tables").0 as u64,
             ..Config::default()
         };

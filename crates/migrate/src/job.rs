@@ -297,6 +297,10 @@ impl Job {
     /// # Errors
     /// As [`plan`](Self::plan).
     pub async fn plan_with_overlap(&self, options: &CopyOptions) -> Result<Summary> {
+        // Which names are in conflict is known when a folder is listed to its end.
+        if self.compare.folds_names() {
+            return self.plan().await;
+        }
         self.begin_plan().await?;
         let (durable, pages) = tokio::sync::mpsc::channel(QUEUED_PAGES);
         let plan_done = CancellationToken::new();
@@ -388,6 +392,11 @@ fn probe_destination(
     destination: &dyn Backend,
 ) -> Result<Option<Probe>> {
     let known = stored_probe(connection)?;
+    let stage: String = meta(connection, "stage")?.unwrap_or_default();
+    // A plan that was made without it stays as it is.
+    if known.is_none() && is_begun(connection)? && stage != stage::DONE {
+        return Ok(None);
+    }
     let probe = destination.probe(known);
     if let Some(probe) = probe.filter(|_| known.is_none()) {
         let json = serde_json::to_string(&probe).unwrap_or_default();

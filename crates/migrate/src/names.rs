@@ -6,6 +6,9 @@ use sha2::{Digest, Sha256};
 /// The folder of `--delete=quarantine`. Plans skip it.
 pub(crate) const QUARANTINE: &[u8] = b".headworks-quarantine";
 
+/// The folder in which a destination was tried out, left behind by a process that was killed.
+const PROBE: &[u8] = b".headworks-probe-";
+
 const TEMP: &str = ".headworks-";
 
 /// Returns the temporary name of an entry. It is deterministic, so that a run after a crash finds
@@ -51,5 +54,5 @@ pub(crate) fn is_ours(job: &str, folder: &Folder, name: &[u8]) -> bool {
             .is_some_and(|rest| rest.len() == 17)
     };
     name.strip_prefix(TEMP.as_bytes()).is_some_and(is_temp)
-        || (folder.is_root() && name == QUARANTINE)
+        || (folder.is_root() && (name == QUARANTINE || name.starts_with(PROBE)))
 }

@@ -240,3 +240,52 @@ fn what_fits_is_not_refused() {
         super::support::text(&output)
     );
 }
+
+#[test]
+fn names_are_matched_in_folders_of_many_pages() {
+    let dir = TestDir::new();
+    let names: Vec<String> = (0..3000).map(|n| format!("src/File{n}")).collect();
+    let mut files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "x")).collect();
+    files.extend([("src/file7", "another"), ("src/FILE2999", "another")]);
+    write(&dir, &files);
+    let _mounted = mount(&dir.path("dst"), folding());
+    write(&dir, &[("dst/fILE1500", "old text"), ("dst/extra", "e")]);
+    let args = [
+        "run",
+        "src",
+        "dst",
+        "--delete",
+        "permanent",
+        "--max-delete",
+        "1",
+    ];
+    let printed = dir.expect(4, &args);
+    assert!(
+        printed.contains("name_conflict                    2"),
+        "{printed}"
+    );
+    assert_eq!(std::fs::read_dir(dir.path("dst")).unwrap().count(), 3000);
+    assert_eq!(read(&dir, "dst/File1500"), "x");
+    assert!(!dir.path("dst/extra").exists());
+}
+
+#[test]
+fn an_excluded_file_is_protected_in_every_spelling() {
+    let dir = TestDir::new();
+    write(&dir, &[("src/README", "source"), ("src/other", "o")]);
+    let _mounted = mount(&dir.path("dst"), folding());
+    write(&dir, &[("dst/readme", "kept")]);
+    let args = [
+        "run",
+        "src",
+        "dst",
+        "--exclude",
+        "README",
+        "--delete",
+        "permanent",
+        "--max-delete",
+        "5",
+    ];
+    dir.expect(0, &args);
+    assert_eq!(read(&dir, "dst/readme"), "kept");
+}

@@ -6,6 +6,7 @@ use crate::id::{Class, Flow, QueueId, Section, TargetId};
 use crate::stats::ClassStats;
 use crate::table::Id;
 use crate::targets::TargetState;
+use std::collections::BTreeSet;
 
 /// A picture of a core.
 #[derive(Clone, Debug)]
@@ -188,7 +189,9 @@ impl<P> Core<P> {
         if self.shares_bound() {
             places
         } else {
-            places.saturating_mul(self.classes.iter().count() as u64)
+            let domains = self.config.targets.iter().map(|target| target.domain);
+            let used = domains.collect::<BTreeSet<_>>().len().max(1);
+            places.saturating_mul((used * self.classes.len()) as u64)
         }
     }
 

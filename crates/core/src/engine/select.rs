@@ -10,7 +10,7 @@ use crate::aging::Blocker;
 use crate::classes::ClassState;
 use crate::config::Policy;
 use crate::gate::Pass;
-use crate::id::{LaneId, Section, TargetId};
+use crate::id::{Class, Domain, LaneId, Section, TargetId};
 use crate::job::Lease;
 use crate::jobs::State;
 use crate::lanes::Lane;
@@ -188,9 +188,12 @@ impl<P> Core<P> {
         if !self.has_aging() || self.since_aged + 1 < AGED_TURN {
             return None;
         }
-        let sections: Vec<Section> = self.classes.iter().map(|class| class.section).collect();
-        let oldest = sections.into_iter();
-        let oldest = oldest.filter_map(|section| self.oldest_aged(now, section));
+        let classes = self.classes.len();
+        let sections = (0..self.classes.domains() * classes).map(|index| Section {
+            domain: Domain((index / classes) as u16),
+            class: Class((index % classes) as u8),
+        });
+        let oldest = sections.filter_map(|section| self.oldest_aged(now, section));
         let (_, lane, target) = oldest.min_by_key(|(age, ..)| *age)?;
         Some(Selected {
             lane,

@@ -190,6 +190,31 @@ async fn requests_that_wait_for_a_suspended_upstream_follow_one_probe() {
     running.is_idle().await;
 }
 
+/// More wait for the end of a suspension than the queue has places: those that find none then look
+/// again until their own time is up, not once in ten seconds.
+#[tokio::test]
+async fn requests_that_find_no_place_after_a_suspension_look_again_soon() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let upstream = Upstream::start(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
+        0 => Reaction::Status(429, "\r\nretry-after-ms: 300"),
+        _ => Reaction::Answer {
+            after: Duration::ZERO,
+            tokens: 5,
+        },
+    })
+    .await;
+    let settings = "scheduler_max_queue_depth = 3\nscheduler_queue_timeout = '8s'\n";
+    let running = Running::before(&upstream, settings);
+    let client = running.client();
+    assert_eq!(client.post(CHAT, &[], &chat(10, false)).await.status, 429);
+    let mut waiting = tokio::task::JoinSet::new();
+    for n in 0..12 {
+        let client = client.clone();
+        waiting.spawn(async move { client.post(CHAT, &[], &chat(n + 1, false)).await.status });
+    }
+    assert_eq!(waiting.join_all().await, [200; 12]);
+}
+
 #[tokio::test]
 async fn an_error_after_which_something_may_be_generated_is_not_tried_elsewhere() {
     for (status, settings, expected) in [

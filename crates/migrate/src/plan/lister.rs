@@ -267,7 +267,7 @@ impl Lister {
         });
         let mut rows: Vec<EntryRow> = rows.collect();
         if folds && self.side == Side::Source {
-            let mut taken = FoldedNames::new(&self.compare, std::iter::empty());
+            let mut taken = FoldedNames::new(&self.compare);
             rows.iter_mut().for_each(|row| taken.mark(row));
         }
         ListedPage {

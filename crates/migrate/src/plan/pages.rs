@@ -37,20 +37,13 @@ pub(super) fn write_source_page(
     if page.discard_previous {
         discard_pages(transaction, Side::Source, folder)?;
     }
-    let mut listed = Cow::Borrowed(&page.rows);
-    if !page.first && compare.folds_names() {
-        // Names of this page were compared with each other when it was prepared.
-        let earlier = source_names(transaction, folder)?;
-        let mut taken = FoldedNames::new(compare, earlier.iter());
-        listed.to_mut().iter_mut().for_each(|row| taken.mark(row));
-    }
     let whole = page.first && page.last;
     let takes_part = |row: &&EntryRow| whole && row.entry.kind == Kind::Folder && row.is_included();
-    let names = listed.iter().filter(takes_part);
+    let names = page.rows.iter().filter(takes_part);
     let names: Vec<&[u8]> = names.map(|row| row.entry.name.as_slice()).collect();
     let mut children = add_folders(transaction, folder, &names)?;
-    let mut rows = Vec::with_capacity(listed.len());
-    for row in &*listed {
+    let mut rows = Vec::with_capacity(page.rows.len());
+    for row in &page.rows {
         let child = takes_part(&row).then(|| children.next()).flatten();
         rows.push((
             row_with_time(transaction, Side::Source, folder, row)?,
@@ -59,6 +52,9 @@ pub(super) fn write_source_page(
     }
     let rows: Vec<_> = rows.iter().map(|(row, child)| (&**row, *child)).collect();
     put_sources(transaction, folder.id, &rows)?;
+    if page.last && !whole && compare.folds_names() {
+        mark_conflicts(transaction, folder, compare)?;
+    }
     match (page.last, whole) {
         (false, _) => save_cursor(transaction, Side::Source, folder, page),
         (true, true) => Ok(names.len() as u64),
@@ -81,10 +77,6 @@ pub(super) fn write_destination_page(
         .iter()
         .map(|row| row_with_time(transaction, Side::Destination, folder, row))
         .collect::<rusqlite::Result<Vec<_>>>()?;
-    let rows = match compare.folds_names() {
-        true => with_names_of_source(transaction, folder, rows, compare)?,
-        false => rows,
-    };
     let mut entries: Vec<&Entry> = rows.iter().map(|row| &row.entry).collect();
     let identical = match page.files.len() {
         0 => page.first && page.last && has_same_files(transaction, folder, &mut entries, compare)?,
@@ -96,66 +88,92 @@ pub(super) fn write_destination_page(
     }
     if !page.last {
         save_cursor(transaction, Side::Destination, folder, page)?;
+    } else if compare.folds_names() {
+        take_names_of_source(transaction, folder, compare)?;
     }
     Ok(identical)
 }
 
-/// Returns the names of the source's entries that take part, as far as they are stored.
-fn source_names(
+/// Marks entries whose names the destination cannot tell from those of others, after all pages of
+/// the folder were written.
+fn mark_conflicts(
     transaction: &Transaction<'_>,
     folder: &FolderRow,
+    compare: &Comparison,
+) -> rusqlite::Result<()> {
+    let query = "SELECT name FROM source WHERE parent = ? AND excluded = 0 ORDER BY name";
+    let mut taken = FoldedNames::new(compare);
+    let mark = "UPDATE source SET excluded = ? WHERE parent = ? AND name = ?";
+    for name in names(transaction, query, folder)? {
+        if !taken.take(&name) {
+            let conflict = Selection::NameConflict as i64;
+            transaction.execute(mark, params![conflict, folder.id, name])?;
+        }
+    }
+    Ok(())
+}
+
+fn names(
+    transaction: &Transaction<'_>,
+    query: &str,
+    folder: &FolderRow,
 ) -> rusqlite::Result<Vec<Vec<u8>>> {
-    let query = "SELECT name FROM source WHERE parent = ? AND excluded = 0";
     let mut statement = transaction.prepare_cached(query)?;
     let rows = statement.query_map([folder.id], |row| row.get(0))?;
-    let mut names: Vec<Vec<u8>> = rows.collect::<rusqlite::Result<_>>()?;
-    let plain = plain_files(transaction, folder.id)?;
-    names.extend(plain.into_iter().map(|file| file.name));
-    Ok(names)
+    rows.collect()
 }
 
 /// Gives entries of the destination the names of the source's entries that the destination takes
 /// for the same: a file that is there in another spelling is neither missing nor extra.
-fn with_names_of_source<'r>(
+fn take_names_of_source(
     transaction: &Transaction<'_>,
     folder: &FolderRow,
-    rows: Vec<Cow<'r, EntryRow>>,
     compare: &Comparison,
-) -> rusqlite::Result<Vec<Cow<'r, EntryRow>>> {
-    let names = source_names(transaction, folder)?;
-    let names = names.into_iter();
-    let names: HashMap<Option<Vec<u8>>, Vec<u8>> = names
-        .map(|name| (compare.destination.fold(&name), name))
-        .collect();
-    let renamed = rows.into_iter().map(|mut row| {
-        let folded = compare.destination.fold(&row.entry.name);
-        if let Some(name) = names.get(&folded).filter(|name| **name != row.entry.name) {
-            row.to_mut().entry.name.clone_from(name);
+) -> rusqlite::Result<()> {
+    // Excluded entries are matched as well, so that they stay protected; those that are copied
+    // come last and prevail.
+    let query = "SELECT name FROM source WHERE parent = ? AND excluded <> 2 ORDER BY excluded DESC";
+    let mut of_source = names(transaction, query, folder)?;
+    let plain = plain_files(transaction, folder.id)?;
+    of_source.extend(plain.into_iter().map(|file| file.name));
+    let fold = |name: &Vec<u8>| compare.destination.fold(name);
+    let of_source: HashMap<_, _> = of_source.iter().map(|name| (fold(name), name)).collect();
+    let query = "SELECT name FROM destination WHERE parent = ?";
+    let existing = names(transaction, query, folder)?;
+    // A mount inside may tell names apart.
+    let exact: HashSet<&Vec<u8>> = existing.iter().collect();
+    let rename = "UPDATE destination SET name = ? WHERE parent = ? AND name = ?";
+    for name in &existing {
+        let spelling = of_source.get(&fold(name)).copied();
+        if let Some(spelling) = spelling.filter(|spelling| !exact.contains(spelling)) {
+            transaction.execute(rename, params![spelling, folder.id, name])?;
         }
-        row
-    });
-    Ok(renamed.collect())
+    }
+    Ok(())
 }
 
 /// Names that are taken in a folder, in the form in which the destination compares them.
 pub(super) struct FoldedNames<'c> {
     compare: &'c Comparison,
-    taken: HashSet<Option<Vec<u8>>>,
+    taken: HashMap<Option<Vec<u8>>, Vec<u8>>,
 }
 
 impl<'c> FoldedNames<'c> {
-    pub(super) fn new<'n>(
-        compare: &'c Comparison,
-        names: impl Iterator<Item = &'n Vec<u8>>,
-    ) -> FoldedNames<'c> {
-        let taken = names.map(|name| compare.destination.fold(name)).collect();
+    pub(super) fn new(compare: &'c Comparison) -> FoldedNames<'c> {
+        let taken = HashMap::new();
         FoldedNames { compare, taken }
+    }
+
+    /// Takes a name. Returns `false` if another one is taken that the destination cannot tell from
+    /// it.
+    fn take(&mut self, name: &[u8]) -> bool {
+        let folded = self.compare.destination.fold(name);
+        self.taken.entry(folded).or_insert_with(|| name.to_vec()) == name
     }
 
     /// Marks an entry whose name is taken; otherwise its name is taken from now on.
     pub(super) fn mark(&mut self, row: &mut EntryRow) {
-        let folded = self.compare.destination.fold(&row.entry.name);
-        if row.is_included() && !self.taken.insert(folded) {
+        if row.is_included() && !self.take(&row.entry.name) {
             row.selection = Selection::NameConflict;
         }
     }

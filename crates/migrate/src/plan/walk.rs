@@ -206,6 +206,11 @@ impl Walk<'_> {
             return Ok(());
         }
         self.early_root = EarlyRoot::Finished;
+        // Where the destination folds names, its entries are matched with those of the source,
+        // which must be known.
+        if self.job.compare.folds_names() {
+            return Ok(());
+        }
         if let Some(root) = unlisted_root(&self.read, &side.destination)? {
             self.early_root = EarlyRoot::Running;
             let listing = ListTask {

@@ -116,22 +116,30 @@ impl Store {
         &self.path
     }
 
-    /// Opens a read-only connection.
+    /// Opens a connection that only reads. It may write, if this user may, because a connection
+    /// that cannot leaves an empty log behind when it is closed.
     pub(crate) fn read(&self) -> Result<Connection> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&self.path, flags)?;
+        let open = |access| {
+            let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            Connection::open_with_flags(&self.path, flags)
+        };
+        let writable = rustix::fs::access(&self.path, rustix::fs::Access::WRITE_OK).is_ok();
+        let connection = match writable {
+            true => open(OpenFlags::SQLITE_OPEN_READ_WRITE)?,
+            false => open(OpenFlags::SQLITE_OPEN_READ_ONLY)?,
+        };
         connection.busy_timeout(Duration::from_secs(30))?;
+        connection.pragma_update(None, "query_only", true)?;
         connection.pragma_update(None, "cache_size", -4096)?;
         Ok(connection)
     }
 
-    /// Moves the write-ahead log into the file and removes it, so that the file alone is the state:
-    /// it can be copied or moved. If another program reads the file, the log stays, and nothing is
-    /// lost.
+    /// Moves the write-ahead log into the file, so that the file alone is the state: it can be
+    /// copied or moved. The last connection that is closed removes the empty log.
     pub(crate) fn fold_log(&self) {
         let folded = Connection::open(&self.path).and_then(|connection| {
             connection.busy_timeout(Duration::from_secs(1))?;
-            connection.pragma_update(None, "journal_mode", "DELETE")
+            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
         });
         if let Err(error) = folded {
             tracing::debug!(%error, "the write-ahead log of the state file stays");

@@ -55,10 +55,6 @@ impl Root {
                 Some(Gid::from_raw(posix.gid)),
             )?;
         }
-        let extended = match self.keeps(|probe| probe.extended) {
-            true => extended,
-            false => &[],
-        };
         if exactly && self.keeps(|probe| probe.extended) {
             remove_other_xattrs(fd, extended)?;
         }
@@ -99,10 +95,7 @@ impl Root {
             rustix::fs::chownat(&dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
         }
         let path = proc_path(&dir, name);
-        let kept = extended
-            .iter()
-            .filter(|_| self.keeps(|probe| probe.extended));
-        for (key, value) in kept {
+        for (key, value) in extended {
             self.tolerate(rustix::fs::lsetxattr(
                 path.as_slice(),
                 key.as_slice(),
@@ -124,10 +117,15 @@ impl Root {
         }
     }
 
-    /// Ignores failures to set attributes in namespaces that need privileges.
+    /// Ignores failures to set attributes in namespaces that need privileges, and all where the
+    /// filesystem was found to refuse them: ACLs may be kept all the same.
     fn tolerate(&self, set: rustix::io::Result<()>) -> rustix::io::Result<()> {
         match set {
-            Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) if !self.privileged => Ok(()),
+            Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP)
+                if !self.privileged || !self.keeps(|probe| probe.extended) =>
+            {
+                Ok(())
+            }
             other => other,
         }
     }

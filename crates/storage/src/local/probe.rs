@@ -8,6 +8,7 @@ use super::root::{Root, entry_at};
 use crate::Probe;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
 use std::path::Path;
 
 /// An odd second and nanosecond, so that every rounding shows.
@@ -60,18 +61,32 @@ fn try_out(dir: &OwnedFd, privileged: bool) -> rustix::io::Result<Probe> {
     let file = create(dir, FILE)?;
     let _ = create(dir, COMPOSED);
     let exists = |name: &[u8]| entry_at(dir, name).is_ok();
-    let mut probe = Probe {
-        time_step: 0,
-        owners: privileged && owner_is_kept(dir, &file),
-        permissions: permissions_are_kept(dir, &file),
-        extended: rustix::fs::fsetxattr(&file, "user.probe", b"1", XattrFlags::empty()).is_ok(),
-        symlinks: rustix::fs::symlinkat("nowhere", dir, "symlink").is_ok(),
-        hard_links: rustix::fs::linkat(dir, FILE, dir, "link", AtFlags::empty()).is_ok(),
+    let xattr = rustix::fs::fsetxattr(&file, "user.probe", b"1", XattrFlags::empty());
+    let probe = Probe {
+        // Only root can find out; a later run may be root's.
+        owners: !privileged || owner_is_kept(dir, &file)?,
+        permissions: permissions_are_kept(dir, &file)?,
+        extended: is_supported(xattr)?,
+        symlinks: is_supported(rustix::fs::symlinkat("nowhere", dir, "symlink"))?,
+        hard_links: is_supported(rustix::fs::linkat(dir, FILE, dir, "link", AtFlags::empty()))?,
         folds_case: exists(FOLDED),
         folds_unicode: exists(DECOMPOSED),
+        // Last, because everything else changes the time.
+        time_step: time_step(dir, &file)?,
     };
-    probe.time_step = time_step(dir, &file).unwrap_or(0);
     Ok(probe)
+}
+
+/// Whether a call was possible. Other errors, such as a full disk, say nothing about the
+/// filesystem.
+fn is_supported(tried: rustix::io::Result<()>) -> rustix::io::Result<bool> {
+    match tried {
+        Ok(()) => Ok(true),
+        Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+            Ok(false)
+        }
+        Err(errno) => Err(errno),
+    }
 }
 
 fn create(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
@@ -79,31 +94,39 @@ fn create(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)
 }
 
-fn owner_is_kept(dir: &OwnedFd, file: &OwnedFd) -> bool {
+fn owner_is_kept(dir: &OwnedFd, file: &OwnedFd) -> rustix::io::Result<bool> {
     let (uid, gid) = (12_345, 23_456);
     let given = rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-    let posix = entry_at(dir, FILE).ok().and_then(|entry| entry.posix);
-    given.is_ok() && posix.is_some_and(|posix| (posix.uid, posix.gid) == (uid, gid))
+    let posix = entry_at(dir, FILE)?.posix;
+    let kept = posix.is_some_and(|posix| (posix.uid, posix.gid) == (uid, gid));
+    Ok(is_supported(given)? && kept)
 }
 
-fn permissions_are_kept(dir: &OwnedFd, file: &OwnedFd) -> bool {
-    [0o640, 0o711].into_iter().all(|mode| {
+fn permissions_are_kept(dir: &OwnedFd, file: &OwnedFd) -> rustix::io::Result<bool> {
+    for mode in [0o640, 0o711] {
         let set = rustix::fs::fchmod(file, Mode::from_raw_mode(mode));
-        let posix = entry_at(dir, FILE).ok().and_then(|entry| entry.posix);
-        set.is_ok() && posix.is_some_and(|posix| posix.permissions() == mode)
-    })
+        let posix = entry_at(dir, FILE)?.posix;
+        let kept = posix.is_some_and(|posix| posix.permissions() == mode);
+        if !is_supported(set)? || !kept {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
-/// The step in which times are kept, in nanoseconds; `None` if they cannot be set.
-fn time_step(dir: impl AsFd, file: &OwnedFd) -> Option<u64> {
+/// The step in which times are kept, in nanoseconds; 0 if they cannot be set.
+fn time_step(dir: impl AsFd, file: &OwnedFd) -> rustix::io::Result<u64> {
     let times = Timestamps {
         last_access: TIME,
         last_modification: TIME,
     };
-    rustix::fs::futimens(file, &times).ok()?;
-    let kept = entry_at(dir, FILE).ok()?.modified?;
+    if !is_supported(rustix::fs::futimens(file, &times))? {
+        return Ok(0);
+    }
+    let kept = entry_at(dir, FILE)?.modified.unwrap_or(0);
     let off = kept.abs_diff(super::root::nanos(TIME.tv_sec, TIME.tv_nsec));
-    STEPS.into_iter().find(|step| off < *step)
+    let step = STEPS.into_iter().find(|step| off < *step);
+    Ok(step.unwrap_or(0))
 }
 
 #[cfg(test)]

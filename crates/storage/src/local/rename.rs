@@ -39,7 +39,8 @@ pub(super) fn rename_expected(
     loop {
         if let Some(existing) = &existing {
             let is_listed = listed.is_some_and(|listed| is_same(existing, listed));
-            return match is_listed || is_own(existing, new) {
+            let kept = || entry_at(dir, temp).ok().and_then(|temp| temp.modified);
+            return match is_listed || is_own(existing, new, kept()) {
                 true => overwrite(),
                 false => Ok(false),
             };
@@ -67,14 +68,17 @@ fn is_same(existing: &Entry, other: &Entry) -> bool {
             == (other.kind, other.size, &other.target)
 }
 
-/// Returns whether an entry is one that we made and did not record. A power failure may have taken
-/// its last bytes, but not the time, which was set before the rename.
-fn is_own(existing: &Entry, new: &Entry) -> bool {
-    let whole = Entry {
-        size: existing.size.max(new.size),
-        ..existing.clone()
-    };
-    is_same(existing, new) || (new.modified.is_some() && is_same(&whole, new))
+/// Returns whether an entry is one that we made and did not record. `kept` is the time of the
+/// temporary file, as the filesystem keeps it. A power failure may have taken the bytes, but not
+/// the time, which was set before the rename; nothing is lost with an empty file.
+fn is_own(existing: &Entry, new: &Entry, kept: Option<i64>) -> bool {
+    let mut expected = new.clone();
+    expected.modified = expected.modified.and(kept);
+    let empty = existing.size == 0 && expected.modified.is_some();
+    if empty {
+        expected.size = 0;
+    }
+    is_same(existing, &expected)
 }
 
 #[cfg(test)]
@@ -125,6 +129,7 @@ mod tests {
         assert_eq!(dir.name(&Precondition::Absent, &new), (true, "new".into()));
         let old = dir.write("name", "by somebody else");
         let new = dir.write("temp", "newer");
+        // A file with fewer bytes is not ours, whatever its time.
         let other = Entry {
             modified: Some(1),
             ..old.clone()
@@ -154,7 +159,7 @@ mod tests {
         // After a power failure a file that was renamed may have lost bytes, but not its time.
         // (Both names are links to one file now.)
         std::fs::remove_file(dir.folder.path().join("name")).unwrap();
-        dir.write("name", "new");
+        dir.write("name", "");
         set_modified(&dir, "name", new.modified);
         assert_eq!(dir.name(&Precondition::Absent, &new), done);
         let gone = Entry::new("name", Kind::File);

@@ -120,8 +120,11 @@ async fn check_space(job: &Job, options: &CopyOptions, preflight: &mut Preflight
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => preflight.obstacles.push(error.to_string()),
     }
-    let space = job.destination.space().await;
-    let space = space.map_err(|error| Side::Destination.error(error))?;
+    let space = match job.destination.space().await {
+        // Not every storage tells the free space of a folder that does not exist yet.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        space => space.map_err(|error| Side::Destination.error(error))?,
+    };
     let Some(Space { bytes, entries }) = space else {
         return Ok(());
     };

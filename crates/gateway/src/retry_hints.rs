@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn right_after_a_start_nine_in_ten_find_the_place_they_were_told_of() {
+    fn right_after_a_start_nine_in_ten_retries_are_admitted() {
         let slots = Limits {
             concurrent: Some(SLOTS),
             ..Limits::default()
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn rejected_requests_are_told_when_the_queue_is_shorter() {
+    fn a_retry_hint_lasts_until_the_queue_is_shorter() {
         let limits = Limits::default();
         let load = Load {
             now: Time::from_secs(60),

@@ -34,7 +34,8 @@ impl Console {
     /// # use headworks_service::admin::{Admin, AdminConfig};
     /// # use headworks_service::shutdown::Shutdown;
     /// # use std::time::Duration;
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let mut runtime = tokio::runtime::Builder::new_current_thread();
+    /// # runtime.enable_all().build().unwrap().block_on(async {
     /// let shutdown = Shutdown::new();
     /// let admin = Console::mount(Admin::new(&AdminConfig::default()), &shutdown);
     /// assert_eq!(shutdown.running(), ["console"]);

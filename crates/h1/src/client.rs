@@ -353,11 +353,18 @@ mod tests {
         use tokio::io::AsyncWriteExt;
         let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(100);
         let (mut connection, mut peer) = pair().await;
-        let server = async { while peer.write_all(interim.as_bytes()).await.is_ok() {} };
+        // Many times more than is read.
+        let server = async {
+            for _ in 0..10_000 {
+                if peer.write_all(interim.as_bytes()).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
         let mut request = request();
         let sent = tokio::select! {
             sent = connection.send(&mut request) => sent,
-            () = server => unreachable!("the client is there"),
+            () = server => panic!("all interim responses were read"),
         };
         assert!(matches!(sent, Err(SendError::Broken(_))));
     }
@@ -371,6 +378,22 @@ mod tests {
         let last = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
         peer.write_all(last.as_bytes()).await.unwrap();
         assert!(connection.send(&mut request()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_late_second_response_makes_a_connection_unusable() {
+        use tokio::io::AsyncWriteExt;
+        let response = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+        let (mut connection, mut peer) = pair().await;
+        peer.write_all(response).await.unwrap();
+        assert!(connection.send(&mut request()).await.unwrap().keep_alive);
+        assert!(connection.is_reusable());
+        peer.write_all(response).await.unwrap();
+        connection.stream.readable().await.unwrap();
+        assert!(!connection.is_reusable());
+        // It does not matter whether the bytes were read already.
+        poll_fn(|cx| connection.poll_fill(cx)).await.unwrap();
+        assert!(!connection.is_reusable());
     }
 
     #[tokio::test]

@@ -278,8 +278,8 @@ impl<S: Transport, V: Service<S>> ServerConnection<S, V> {
                 return Err(error);
             }
         }
-        // Released before the last bytes are sent: a client that has the whole response finds its
-        // slot free.
+        // The body is dropped before the last bytes are sent, because it may hold a permit of a
+        // scheduler: a client that has the whole response can then be granted again at once.
         drop(body);
         self.buffered.flush(write_timeout).await?;
         Ok(keep_alive)

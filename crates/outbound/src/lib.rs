@@ -136,11 +136,15 @@ impl Outbound {
 
     /// A client with the same settings and a connection pool of its own, for a thread that runs its
     /// own runtime. A connection is driven by the runtime that opened it, and waking another
-    /// runtime costs system calls.
+    /// runtime costs system calls. `idle_timeout` counts if it is shorter than the one of the
+    /// settings.
     #[must_use]
-    pub fn with_own_pool(&self) -> Outbound {
+    pub fn with_own_pool(&self, idle_timeout: Duration) -> Outbound {
+        let (connector, longest) = &*self.connections;
+        let connections = (connector.clone(), idle_timeout.min(*longest));
         Outbound {
-            client: client(&self.connections),
+            client: client(&connections),
+            connections: Arc::new(connections),
             ..self.clone()
         }
     }

@@ -39,11 +39,14 @@ impl ProxiedStream {
 
     /// Sets `TCP_QUICKACK`. If that fails, responses are merely slower.
     fn acknowledge(&self) {
-        let tcp = match &self.transport {
+        let _ = self.tcp().set_quickack(true);
+    }
+
+    fn tcp(&self) -> &TcpStream {
+        match &self.transport {
             MaybeHttpsStream::Http(tcp) => tcp.inner(),
             MaybeHttpsStream::Https(tls) => tls.inner().get_ref().0.inner().inner(),
-        };
-        let _ = tcp.set_quickack(true);
+        }
     }
 }
 
@@ -95,5 +98,36 @@ impl Write for ProxiedStream {
     ) -> Poll<io::Result<usize>> {
         self.sent = true;
         Pin::new(&mut self.transport).poll_write_vectored(cx, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Regression test: a server that writes the head and the body of a response separately, with
+    /// Nagle's algorithm on, waits for the acknowledgement of the head. Every response took 40 ms
+    /// longer than necessary.
+    #[tokio::test]
+    async fn every_response_is_acknowledged_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await;
+        let (mut server, _) = listener.accept().await.unwrap();
+        let transport = Transport::Http(TokioIo::new(stream.unwrap()));
+        let mut client = TokioIo::new(ProxiedStream::new(transport, false));
+        for _ in 0..60 {
+            // As the kernel does when something is sent.
+            client.inner().tcp().set_quickack(false).unwrap();
+            client.write_all(b"request").await.unwrap();
+            let mut request = [0; 7];
+            server.read_exact(&mut request).await.unwrap();
+            server.write_all(b"head").await.unwrap();
+            let mut head = [0; 4];
+            client.read_exact(&mut head).await.unwrap();
+            assert!(client.inner().tcp().quickack().unwrap());
+        }
     }
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use headworks_outbound::{Outbound, Settings};
@@ -11,8 +11,6 @@ use http::{Request, StatusCode, Version};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper_util::client::proxy::matcher::Matcher;
 use support::servers::{self, Authority};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 
 fn direct() -> Matcher {
     Matcher::builder().build()
@@ -224,36 +222,4 @@ async fn certificates_that_cannot_be_used_are_named() {
     config.ca_file = Some("Cargo.toml".into());
     let error = Outbound::with_proxies(config, direct()).unwrap_err();
     insta::assert_snapshot!(error, @"cannot read PEM certificates from `Cargo.toml`: the file has no certificates");
-}
-
-/// Regression test: the server writes head and body of a response separately, with Nagle's
-/// algorithm on, so the body waits until the head is acknowledged. Every response took 40 ms longer
-/// than necessary.
-#[tokio::test]
-async fn the_body_of_an_answer_does_not_wait_for_a_late_acknowledgement() {
-    const ANSWERS: usize = 60;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let server = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let mut asked = Vec::new();
-        while stream.read_buf(&mut asked).await.is_ok_and(|read| read > 0) {
-            if asked.ends_with(b"\r\n\r\n") {
-                asked.clear();
-                let head = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n";
-                stream.write_all(head).await.unwrap();
-                stream.write_all(b"water").await.unwrap();
-            }
-        }
-    });
-    let outbound = Outbound::with_proxies(Settings::default(), direct()).unwrap();
-    let url = format!("http://{server}/");
-    let mut late = 0;
-    for _ in 0..ANSWERS {
-        let began = Instant::now();
-        assert_eq!(body(&outbound, &url).await, "water");
-        late += usize::from(began.elapsed() >= Duration::from_millis(30));
-    }
-    // The kernel acknowledges the first few at once anyway, and a busy machine may delay some.
-    assert!(late < ANSWERS / 3, "{late} of {ANSWERS} answers were late");
 }

@@ -21,6 +21,8 @@ pub enum Exit {
     FinishedWithFailures,
     /// 4: finished, and the comparison found differences.
     DifferencesFound,
+    /// 130: stopped by a signal, as a shell reports it. Run again, the command resumes.
+    Interrupted,
 }
 
 impl Exit {
@@ -33,6 +35,7 @@ impl Exit {
             Exit::Usage => 2,
             Exit::FinishedWithFailures => 3,
             Exit::DifferencesFound => 4,
+            Exit::Interrupted => 130,
         }
     }
 }

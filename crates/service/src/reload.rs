@@ -28,8 +28,8 @@ struct Inner {
     followers: Mutex<Vec<ApplyFn>>,
 }
 
-/// Applies a configuration and returns how to undo it. An error means that the previous
-/// configuration is still in effect there.
+/// Applies a configuration to a follower and returns how to undo it. After an error the follower
+/// still uses the previous one.
 type ApplyFn = Arc<dyn Fn(&Config) -> Result<Undo, String> + Send + Sync>;
 
 /// Restores the previous configuration.

@@ -31,6 +31,9 @@ const SEMAPHORE: &str = "60 requests of 5 ms, bare behind a semaphore of 10";
 const STREAMS: &str = "memory of one that waits over HTTP/2";
 const PLAIN: &str = "memory of one that waits in a bare hyper server";
 
+/// The values of `--only`.
+const PARTS: [&str; 5] = ["passing", "slots", "admission", "hostile", "memory"];
+
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Number of interleaved rounds; the median counts.
@@ -52,8 +55,8 @@ pub(crate) struct Options {
     /// the rate.
     #[arg(long, value_name = "COMMAND")]
     litellm: Option<PathBuf>,
-    /// Run only these parts: passing, slots, admission, hostile or memory.
-    #[arg(long, value_name = "PART")]
+    /// Run only these parts.
+    #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = PARTS)]
     only: Vec<String>,
     /// Run as one of the processes. Used by the bench itself.
     #[arg(long, hide = true)]

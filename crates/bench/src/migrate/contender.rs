@@ -120,7 +120,8 @@ fn children_cpu() -> f64 {
     ticks / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// Returns this program in a role; a copy is preceded by a plan that is not timed.
+/// Returns a command that runs this program as `migrate --role ROLE`. Before a copy it makes a
+/// plan, which is not timed.
 pub(super) fn headworks(role: &str, from: &Path, to: &Path, state: &Path) -> Program {
     let this = std::env::current_exe().expect("this program is a file");
     let args = |role: &str| {

@@ -3,14 +3,15 @@
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
-use std::io::{Read, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use headworks_tracker_wire::udp::{self, Request};
 use headworks_tracker_wire::{Announce, Counts};
-use tokio::net::UdpSocket;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UdpSocket};
 
 use super::contenders::{BOTH, role};
 use super::{OURS, Options};
@@ -23,6 +24,8 @@ const GOOD: usize = 10;
 const DELAY: Duration = Duration::from_millis(50);
 /// The time that a slow forwarder takes.
 const SLOW: Duration = Duration::from_secs(5);
+/// Its response over HTTP.
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 26\r\n\r\nd8:intervali900e5:peers0:e";
 const TORRENTS: u32 = 50;
 /// The numbers of bad forwarders.
 const BAD: [usize; 4] = [0, 20, 200, 1500];
@@ -69,6 +72,7 @@ struct Forwarders {
     list: String,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     _silent: Vec<std::net::UdpSocket>,
+    _silent_http: Vec<std::net::TcpListener>,
 }
 
 impl Drop for Forwarders {
@@ -80,46 +84,83 @@ impl Drop for Forwarders {
 }
 
 impl Forwarders {
-    /// Starts good forwarders and `bad` others: silent, refusing, unknown and slow ones.
+    /// Starts good forwarders and `bad` others over both transports: silent, refusing, unknown and
+    /// slow ones.
     async fn start(bad: usize) -> Forwarders {
         let mut forwarders = Forwarders {
             asked: Arc::default(),
             list: String::new(),
             tasks: Vec::new(),
             _silent: Vec::new(),
+            _silent_http: Vec::new(),
         };
         for number in 0..GOOD {
             forwarders.respond(number, DELAY).await;
         }
         for number in 0..bad {
-            match number % 4 {
+            match number % 8 {
                 0 => {
                     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
                     let address = socket.local_addr().expect("a bound address");
-                    forwarders.add(address);
+                    forwarders.add("udp", address);
                     forwarders._silent.push(socket);
                 }
-                1 => forwarders.add(Process::free()),
+                1 => forwarders.add("udp", Process::free()),
                 2 => {
                     let _ = writeln!(
                         forwarders.list,
                         "udp://tracker-{number}.invalid:80/announce"
                     );
                 }
-                _ => forwarders.respond(GOOD + number, SLOW).await,
+                3 => forwarders.respond(GOOD + number, SLOW).await,
+                4 => {
+                    // The kernel completes connections that nobody accepts.
+                    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+                    forwarders.add("http", socket.local_addr().expect("a bound address"));
+                    forwarders._silent_http.push(socket);
+                }
+                5 => forwarders.add("http", Process::free()),
+                6 => {
+                    let _ = writeln!(forwarders.list, "http://tracker-{number}.invalid/announce");
+                }
+                _ => forwarders.respond_slowly_over_http().await,
             }
         }
         forwarders
     }
 
-    fn add(&mut self, address: SocketAddr) {
-        let _ = writeln!(self.list, "udp://{address}/announce");
+    fn add(&mut self, scheme: &str, address: SocketAddr) {
+        let _ = writeln!(self.list, "{scheme}://{address}/announce");
+    }
+
+    /// Starts a slow forwarder over HTTP.
+    async fn respond_slowly_over_http(&mut self) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+        self.add("http", listener.local_addr().expect("a bound address"));
+        self.tasks.push(tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    // A request of the tracker fits into one segment.
+                    let mut buffer = [0; 4096];
+                    while stream
+                        .read(&mut buffer)
+                        .await
+                        .is_ok_and(|length| length > 0)
+                    {
+                        tokio::time::sleep(SLOW).await;
+                        if stream.write_all(RESPONSE).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        }));
     }
 
     /// Starts a forwarder that responds after a delay.
     async fn respond(&mut self, number: usize, delay: Duration) {
         let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.expect("a socket"));
-        self.add(socket.local_addr().expect("a bound address"));
+        self.add("udp", socket.local_addr().expect("a bound address"));
         let asked = self.asked.clone();
         self.tasks.push(tokio::spawn(async move {
             let mut buffer = [0; 2048];

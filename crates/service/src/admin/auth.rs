@@ -34,9 +34,10 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const DEFAULT_CSP: &str =
     "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// Address of the client, as far as the trusted proxies report it.
-#[derive(Clone, Copy)]
-pub(super) struct Client(pub(super) IpAddr);
+/// Address of the client, as far as the trusted proxies report it. Every authenticated request has
+/// it as an extension, for audit logs.
+#[derive(Clone, Copy, Debug)]
+pub struct Client(pub IpAddr);
 
 /// Middleware that passes a request on only if it is authenticated.
 pub(super) async fn authenticate(

@@ -31,6 +31,7 @@ use crate::proxies::TrustedProxies;
 use crate::reload::Reloader;
 use crate::shutdown::Shutdown;
 
+pub use auth::Client;
 pub use config::AdminConfig;
 pub use endpoint::Endpoint;
 pub use problem::HttpProblem;

@@ -9,6 +9,7 @@ mod de;
 mod display;
 mod files;
 mod init;
+mod json_schema;
 mod layers;
 mod node;
 mod origin;

@@ -25,7 +25,8 @@ const MAX_DIGITS: usize = 40;
 ///
 /// ```
 /// let text = format!("found {}, which is too large", "9".repeat(300));
-/// assert_eq!(headworks_service::config::truncate_numbers(&text), "found 99999999999999999999…, which is too large");
+/// let shorter = headworks_service::config::truncate_numbers(&text);
+/// assert_eq!(shorter, "found 99999999999999999999…, which is too large");
 /// ```
 #[must_use]
 pub fn truncate_numbers(text: &str) -> String {

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 ///
 /// ```
 /// use headworks_service::config::Sources;
-/// let sources = Sources::new().env("HEADWORKS_LOG__FORMAT", "json").flag("--set", "log.level", "debug");
+/// let sources = Sources::new()
+///     .env("HEADWORKS_LOG__FORMAT", "json")
+///     .flag("--set", "log.level", "debug");
 /// assert!(sources.path().is_none());
 /// ```
 #[derive(Clone, Default)]

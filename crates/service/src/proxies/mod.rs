@@ -76,7 +76,8 @@ impl From<Network> for String {
 ///
 /// ```
 /// use headworks_service::proxies::{ClientHeader, TrustedProxies};
-/// let trusted = TrustedProxies::new(&["10.0.0.0/8".parse().unwrap()], ClientHeader::XForwardedFor);
+/// let networks = ["10.0.0.0/8".parse().unwrap()];
+/// let trusted = TrustedProxies::new(&networks, ClientHeader::XForwardedFor);
 /// let mut headers = http::HeaderMap::new();
 /// headers.insert("x-forwarded-for", "203.0.113.7, 10.0.0.2".parse().unwrap());
 /// let client = trusted.client("10.0.0.1".parse().unwrap(), &headers);

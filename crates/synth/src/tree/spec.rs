@@ -21,7 +21,8 @@ pub enum Side {
 /// ```
 /// use headworks_synth::TreeSpec;
 ///
-/// let spec: TreeSpec = "depth=4&dirs=0-20&files=100&size=1k~64k&names=plain,twins&missing=2.5".parse()?;
+/// let spec = "depth=4&dirs=0-20&files=100&size=1k~64k&names=plain,twins&missing=2.5";
+/// let spec: TreeSpec = spec.parse()?;
 /// assert_eq!(spec.depth, 4);
 /// assert_eq!(spec.to_string().parse(), Ok(spec));
 ///

@@ -239,9 +239,13 @@ pub fn answer(data: &[u8]) {
     };
     // Beyond this a report may be too large to be carried over.
     let bytes = &bytes[..bytes.len().min(4000)];
-    let mut whole = Meter::default();
+    let meter = || match size % 2 {
+        0 => Meter::default(),
+        _ => Meter::of_events(),
+    };
+    let mut whole = meter();
     whole.feed(bytes);
-    let mut pieces = Meter::default();
+    let mut pieces = meter();
     for piece in bytes.chunks(usize::from(*size) + 1) {
         pieces.feed(piece);
     }

@@ -1,4 +1,10 @@
 //! A limit that follows the responses of a service.
+//!
+//! [`AdaptiveLimit`] owns a number and the rule of its change, nothing else: the caller counts its
+//! calls against the number, decides which response is an overload, and passes the time. The number
+//! never leaves its two bounds. A caller must not end an overload early by inventing
+//! `counted_until`: with a time in the past, every rejection of one burst would cut the limit
+//! again.
 
 use crate::time::Time;
 
@@ -61,6 +67,17 @@ impl AdaptiveLimit {
         self.counted_until = Some(counted_until);
         self.limit = (self.limit * factor).max(self.least);
         true
+    }
+
+    /// Replaces the bounds. A limit outside them moves to the nearer one.
+    pub fn set_bounds(&mut self, least: f64, most: f64) {
+        (self.least, self.most) = (least.min(most), most);
+        self.limit = self.limit.clamp(self.least, self.most);
+    }
+
+    /// Lowers the limit to what the service itself states, down to its bound. Never raises it.
+    pub fn lower_to(&mut self, limit: f64) {
+        self.limit = limit.max(self.least).min(self.limit);
     }
 
     /// Raises the limit, up to its bound. Never lowers it.

@@ -1,8 +1,9 @@
-//! How long to wait before trying again.
+//! The wait before another attempt.
 //!
-//! For callers that retry a target: [`Backoff`] holds only its settings, so it can be copied and
-//! shared freely. It draws no random numbers; the caller hands one in, which keeps a run
-//! repeatable.
+//! [`Backoff`] holds only its settings, so that it can be copied and shared; it counts no attempts
+//! and keeps no state between calls. It draws no random numbers either: the caller hands one in,
+//! which keeps a run repeatable. A delay is never longer than `max`, whatever the jitter. Callers
+//! must not hand in the same number for all jobs, or those that failed together return together.
 
 use std::time::Duration;
 

@@ -63,6 +63,7 @@ impl Blocked {
         }
         let state = &mut self.groups[group.index()];
         let Section { domain, class } = section;
+        // All targets of a group are of one domain; a reload may have moved them to another.
         state.domain = domain;
         if state.by_class.len() <= class.index() {
             state.by_class.resize_with(class.index() + 1, Heap::default);
@@ -107,6 +108,7 @@ impl Blocked {
         let Some(state) = self.groups.get_mut(group.index()) else {
             return;
         };
+        // Opened and shut for every job that a busy target finishes; only a change costs anything.
         if std::mem::replace(&mut state.open, open) != open {
             let domain = state.domain;
             for class in (0..state.by_class.len()).map(Class::from_index) {
@@ -118,6 +120,8 @@ impl Blocked {
     /// Puts a group where it belongs among the open groups of a section.
     fn rerank_group(&mut self, group: GroupId, Section { domain, class }: Section) {
         let state = &self.groups[group.index()];
+        // A shut group has no rank: a selection never comes across its lanes, however many there
+        // are.
         let first = state.by_class[class.index()].first().filter(|_| state.open);
         let OpenGroups { order, positions } = &mut self.open[domain.index()][class.index()];
         order.update(positions, first.map(|(rank, _)| rank), group);

@@ -54,7 +54,7 @@ pub(crate) struct ClassState {
     queues: Table<QueueId, FlowQueue>,
     idle: IdleTags,
     /// The places of the class, by flow queue.
-    pub(crate) occupancy: Occupancy<QueueId>,
+    occupancy: Occupancy<QueueId>,
     /// Kept only if the class has aging.
     pub(crate) aging: Option<Aging>,
     pub(crate) forecast: Forecast,
@@ -99,12 +99,19 @@ impl ClassState {
         self.ready.update(&mut self.positions, rank, id);
     }
 
-    pub(crate) fn add_queue(&mut self, flow: FlowId, name: Flow, weight: u32) -> QueueId {
+    /// Makes the queue of a flow: its weight for places, and that for service.
+    pub(crate) fn add_queue(
+        &mut self,
+        flow: FlowId,
+        name: Flow,
+        weight: u32,
+        service: InverseWeight,
+    ) -> QueueId {
         let tag = self.idle.recall(name);
         self.queues.insert(FlowQueue {
             flow,
             holder: Holder::of(weight),
-            account: Account::new(tag, weight),
+            account: Account::new(tag, service),
             open: Heap::default(),
             lanes: SmallVec::new(),
         })
@@ -127,6 +134,16 @@ impl ClassState {
     /// Drops a lane without jobs.
     pub(crate) fn drop_lane(&mut self, queue: QueueId, lane: LaneId) {
         self.queues[queue].lanes.retain(|other| *other != lane);
+    }
+
+    /// The weights of all flows that have jobs waiting.
+    pub(crate) fn weights(&self) -> u64 {
+        self.occupancy.weights()
+    }
+
+    /// Whether a flow of that weight has fewer places of the class than its share of `places`.
+    pub(crate) fn is_below_share(&self, held: u64, weight: u32, places: u64) -> bool {
+        self.occupancy.is_below_share(held, weight, places)
     }
 
     /// The jobs that wait in a queue.
@@ -156,18 +173,24 @@ impl ClassState {
         if holder.held() == 0 {
             account.forfeit_credit();
         }
+        // The class as a whole has no backlog, and credit is for the backlogged.
         if self.waiting() == 0 {
             self.account.forfeit_credit();
         }
     }
 
-    /// Applies new weights of flows.
-    pub(crate) fn reweigh(&mut self, weight: impl Fn(FlowId) -> u32) {
+    /// Applies new weights of flows: those for places, and those for service.
+    pub(crate) fn reweigh(&mut self, weights: impl Fn(FlowId) -> (u32, InverseWeight)) {
         for (_, queue) in self.queues.iter_mut() {
-            let weight = weight(queue.flow);
-            queue.account.set_weight(weight);
+            let (weight, service) = weights(queue.flow);
+            self.clock.reweigh(&mut queue.account, service);
             self.occupancy.reweigh(&mut queue.holder, weight);
         }
+    }
+
+    /// Applies a new weight for service to one queue. Its rank is the caller's to renew.
+    pub(crate) fn reweigh_queue(&mut self, queue: QueueId, service: InverseWeight) {
+        self.clock.reweigh(&mut self.queues[queue].account, service);
     }
 
     /// The number of flows whose debt is remembered though they have no jobs.
@@ -208,6 +231,8 @@ impl DomainState {
         oldest: impl Fn(&ClassState) -> Option<u64>,
     ) -> Option<(Section, u64)> {
         let mut first: Option<(Rank, Section, u64)> = None;
+        // Classes are few. Ranking each costs less than keeping an order of them that every arrival
+        // and grant would change.
         for class in &self.classes {
             let Some(seq) = oldest(class) else { continue };
             let rank = self.rank_of(policy, class, seq);
@@ -280,7 +305,7 @@ impl Classes {
         for index in self.domains.len()..config.domains() {
             self.domains.push(DomainState {
                 id: Domain(index as u16),
-                account: Account::new(VirtualTime::ZERO, 1),
+                account: Account::new(VirtualTime::ZERO, InverseWeight::of(1)),
                 clock: VirtualClock::default(),
                 classes: Vec::new(),
                 waiting: 0,
@@ -295,7 +320,7 @@ impl Classes {
                         class: Class::from_index(index),
                     },
                     config: *class,
-                    account: Account::new(VirtualTime::ZERO, class.weight),
+                    account: Account::new(VirtualTime::ZERO, InverseWeight::of(class.weight)),
                     clock: VirtualClock::default(),
                     ready: Heap::default(),
                     positions: Positions::default(),
@@ -308,9 +333,19 @@ impl Classes {
             }
             for (state, class) in domain.classes.iter_mut().zip(configs) {
                 state.config = *class;
-                state.account.set_weight(class.weight);
                 state.forecast.set_most(config.bookings);
                 state.aging = class.aging.map(|_| Aging::default());
+            }
+        }
+    }
+
+    /// Applies new weights of classes for service. Their order is not stored, so nothing has to be
+    /// ranked anew.
+    pub(crate) fn reweigh(&mut self, weight: impl Fn(Class) -> InverseWeight) {
+        for domain in &mut self.domains {
+            for state in &mut domain.classes {
+                let weight = weight(state.section.class);
+                domain.clock.reweigh(&mut state.account, weight);
             }
         }
     }
@@ -371,6 +406,7 @@ impl Classes {
     /// its number of arrival.
     #[inline]
     pub(crate) fn first(&self, oldest: impl Fn(&ClassState) -> Option<u64>) -> Option<Section> {
+        // Most cores have one domain, and then nothing is shared across domains.
         if let [only] = &self.domains[..] {
             return Some(only.first(self.policy, oldest)?.0);
         }
@@ -389,6 +425,8 @@ impl Classes {
             tag: VirtualTime::ZERO,
             tie: u64::MAX,
         };
+        // The order of classes holds across domains first: an urgent job of one domain goes before
+        // bulk work of another, whatever their shares.
         let fixed = fixed_rank(self.policy, class, seq);
         (fixed.unwrap_or(last), self.clock.rank(&domain.account, seq))
     }
@@ -450,7 +488,8 @@ impl Classes {
         let account = &mut state.queues[queue].account;
         account.enter(cost);
         state.account.enter(cost);
-        if self.policy == Policy::Fifo {
+        // Nothing is shared by weight, so no tag has to move.
+        if self.policy.is_by_arrival() {
             return;
         }
         state.clock.charge(account, cost, in_turn);
@@ -459,6 +498,9 @@ impl Classes {
             domain.clock.charge(&mut state.account, cost, in_turn);
         }
         if several {
+            // A domain has no weight of its own: what it is charged counts for the jobs that it
+            // serves, so that a domain with many heavy tenants is not held to the part of one with
+            // few light ones.
             let weight = job_weight(shares, &state.account, account);
             domain.account.set_inverse_weight(weight);
             self.clock.charge(&mut domain.account, cost, in_turn);
@@ -480,7 +522,9 @@ impl Classes {
         let domain = &mut self.domains[domain.index()];
         let state = &mut domain.classes[class.index()];
         let queue = &mut state.queues[id];
-        if actual != Some(charged) && self.policy != Policy::Fifo {
+        if actual != Some(charged) && !self.policy.is_by_arrival() {
+            // Credit is for members that wait: an idle one would come back with more than its
+            // share.
             let backlogged = queue.holder.held() > 0;
             (state.clock).correct(&mut queue.account, charged, actual, backlogged);
             let shares = self.policy.shares(class);
@@ -522,5 +566,164 @@ impl IndexMut<Section> for Classes {
     #[inline]
     fn index_mut(&mut self, section: Section) -> &mut ClassState {
         &mut self.domains[section.domain.index()].classes[section.class.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TargetConfig;
+    use crate::id::GroupId;
+    use std::collections::BTreeMap;
+
+    /// Classes of the weights 3 and 1 in each domain. Every section has one flow with an open lane;
+    /// those of less urgent classes came first.
+    struct World {
+        classes: Classes,
+        queues: BTreeMap<Section, (QueueId, LaneId)>,
+    }
+
+    impl World {
+        fn new(policy: Policy, domains: u16) -> Self {
+            let target = |domain| TargetConfig {
+                domain: Domain(domain),
+                ..TargetConfig::default()
+            };
+            let config = Config {
+                policy,
+                classes: vec![ClassConfig::weight(3), ClassConfig::weight(1)],
+                targets: (0..domains).map(target).collect(),
+                ..Config::default()
+            };
+            let mut classes = Classes::new(policy, FixedState::default());
+            classes.reconfigure(&config);
+            classes.reweigh(|class| InverseWeight::of(config.classes[class.index()].weight));
+            let mut queues = BTreeMap::new();
+            for class in [Class(1), Class(0)] {
+                for domain in (0..domains).map(Domain) {
+                    let (section, seq) = (Section { domain, class }, queues.len());
+                    let (flow, lane) = (FlowId::from_index(0), LaneId::from_index(seq));
+                    let weight = InverseWeight::of(1);
+                    let queue = classes[section].add_queue(flow, Flow(7), 1, weight);
+                    let key = LaneKey {
+                        section,
+                        flow,
+                        queue,
+                        group: GroupId::from_index(0),
+                        sole_target: None,
+                    };
+                    classes.take_place(section, queue);
+                    classes.set_open(lane, &key, Some(seq as u64), false);
+                    queues.insert(section, (queue, lane));
+                }
+            }
+            World { classes, queues }
+        }
+
+        /// Grants jobs of cost 1, as if each lane had many, and counts them by section.
+        fn serve(&mut self, grants: u32) -> BTreeMap<Section, u32> {
+            let mut served = BTreeMap::new();
+            for _ in 0..grants {
+                let section = self.classes.first(ClassState::oldest_ready);
+                let section = section.expect("all have an open lane");
+                let (queue, _) = self.queues[&section];
+                self.classes.charge(section, queue, Cost(1), true);
+                self.classes.requeue(section, queue, false);
+                *served.entry(section).or_default() += 1;
+            }
+            served
+        }
+    }
+
+    fn section(domain: u16, class: u8) -> Section {
+        Section {
+            domain: Domain(domain),
+            class: Class(class),
+        }
+    }
+
+    #[test]
+    fn classes_share_by_weight_under_wfq() {
+        let served = World::new(Policy::Wfq, 1).serve(400);
+        let expected = BTreeMap::from([(section(0, 0), 300), (section(0, 1), 100)]);
+        assert_eq!(served, expected);
+    }
+
+    #[test]
+    fn class_0_goes_first_under_strict_and_hybrid() {
+        for policy in [Policy::Strict, Policy::Hybrid] {
+            let served = World::new(policy, 2).serve(40);
+            assert!(
+                served.keys().all(|section| section.class == Class(0)),
+                "{policy:?}"
+            );
+            assert_eq!(served.len(), 2, "domains take turns: {policy:?}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_goes_first_under_fifo_whatever_its_class() {
+        let world = World::new(Policy::Fifo, 1);
+        let first = world.classes.first(ClassState::oldest_ready);
+        assert_eq!(first, Some(section(0, 1)));
+    }
+
+    #[test]
+    fn domains_share_alike_what_the_limits_on_everything_allow() {
+        let served = World::new(Policy::Wfq, 3).serve(600);
+        for domain in 0..3 {
+            let of_domain = served
+                .iter()
+                .filter(|(section, _)| section.domain == Domain(domain));
+            let all: u32 = of_domain.map(|(_, served)| served).sum();
+            assert!((195..=205).contains(&all), "domain {domain}: {all}");
+        }
+    }
+
+    #[test]
+    fn a_queue_of_a_blocked_flow_takes_no_part() {
+        let mut world = World::new(Policy::Strict, 1);
+        let (queue, lane) = world.queues[&section(0, 0)];
+        world.classes.requeue(section(0, 0), queue, true);
+        let first = |world: &World| world.classes.first(ClassState::oldest_ready);
+        assert_eq!(first(&world), Some(section(0, 1)));
+        world.classes.requeue(section(0, 0), queue, false);
+        assert_eq!(first(&world), Some(section(0, 0)));
+        let head = world.classes[section(0, 0)].first_lane();
+        assert_eq!(head.map(|(_, lane)| lane), Some(lane));
+    }
+
+    #[test]
+    fn a_forgotten_queue_leaves_its_debt_to_the_next_of_its_flow() {
+        let mut world = World::new(Policy::Wfq, 1);
+        let (one, (queue, _)) = (section(0, 1), world.queues[&section(0, 1)]);
+        world.classes.charge(one, queue, Cost(9), true);
+        world.classes.settle(one, queue, Cost(9), Some(Cost(9)));
+        world.classes.give_place_up(one, queue, 10);
+        let class = &mut world.classes[one];
+        let before = class.rank(Policy::Wfq, queue, 1);
+        class.remove_queue(queue, Flow(7));
+        assert_eq!(class.idle_debts(), 1);
+        let weight = InverseWeight::of(1);
+        let again = class.add_queue(FlowId::from_index(0), Flow(7), 1, weight);
+        assert_eq!(class.rank(Policy::Wfq, again, 1), before);
+        let other = class.add_queue(FlowId::from_index(1), Flow(8), 1, weight);
+        assert!(
+            class.rank(Policy::Wfq, other, 1) < before,
+            "it owes nothing"
+        );
+        assert_eq!(class.idle_debts(), 0);
+    }
+
+    #[test]
+    fn an_excess_charge_is_given_back_to_the_flow_and_its_class() {
+        let mut world = World::new(Policy::Wfq, 1);
+        let (zero, (queue, _)) = (section(0, 0), world.queues[&section(0, 0)]);
+        let rank = |world: &World| world.classes[zero].rank(Policy::Wfq, queue, 1);
+        let before = (rank(&world), world.classes.rank_of(zero, 1));
+        world.classes.charge(zero, queue, Cost(50), true);
+        assert!(rank(&world) > before.0 && world.classes.rank_of(zero, 1) > before.1);
+        world.classes.settle(zero, queue, Cost(50), None);
+        assert_eq!((rank(&world), world.classes.rank_of(zero, 1)), before);
     }
 }

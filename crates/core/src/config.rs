@@ -1,7 +1,12 @@
 //! Settings of a core: classes, flows, targets and limits.
 //!
 //! A configuration is plain values; [`Core::reconfigure`](crate::Core::reconfigure) takes a new one
-//! at any time. [`Config::check`] says what is wrong with it in words that name the setting.
+//! at any time. [`Config::check`] says what is wrong with it in words that name the setting. The
+//! configuration in force has passed that check, and the engine relies on it: there is at least one
+//! class, and no weight, bound or concurrency is 0.
+//!
+//! A [`TargetId`](crate::TargetId) is a place in `targets`, so a new configuration must not reorder
+//! them, and must name those that were added at work.
 
 use crate::backoff::Backoff;
 use crate::bucket::Rate;
@@ -20,6 +25,28 @@ pub const MAX_DOMAINS: usize = 1024;
 pub const MAX_SET: usize = 256;
 
 /// Everything a core is told.
+///
+/// ```
+/// use headworks_core::{Config, ConfigError, Flow, FlowConfig, Limits, TargetConfig};
+///
+/// let mut config = Config {
+///     // Two far sides, each of which takes four jobs at once.
+///     targets: vec![
+///         TargetConfig {
+///             limits: Limits { concurrent: Some(4), ..Limits::default() },
+///             ..TargetConfig::default()
+///         };
+///         2
+///     ],
+///     ..Config::default()
+/// };
+/// // One tenant counts twice inside its class.
+/// config.flows.insert(Flow(7), FlowConfig { weight: 2, ..FlowConfig::default() });
+/// assert_eq!(config.check(), Ok(()));
+///
+/// config.targets[1].weight = 0;
+/// assert_eq!(config.check(), Err(ConfigError::Weight("target 1".into())));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// How the next job is chosen.
@@ -82,9 +109,9 @@ impl Default for Config {
 
 /// How the next job is chosen among those whose gates are open.
 ///
-/// Exhaustive on purpose: every place that decides by policy matches all of them, so that the
-/// compiler names the places to visit when one is added. In the core these are the order of classes
-/// and flows ([`shares`](Policy::shares), `classes.rs`) and the forecast (`engine/admit.rs`); the
+/// Exhaustive on purpose: every place that decides by policy matches all of them, or asks a method
+/// here that does, so that the compiler names the places to visit when one is added. In the core
+/// these are `rank` and `fixed_rank` (`classes.rs`) and `precedes` (`engine/select.rs`); the
 /// auditor in `headworks-sim` states independently what each policy forbids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
@@ -99,8 +126,8 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// All policies.
-    pub const ALL: [Policy; 4] = [Policy::Hybrid, Policy::Strict, Policy::Wfq, Policy::Fifo];
+    /// All policies; configurations, the console and the random walks offer these.
+    pub const ALL: [Policy; 4] = [Policy::Fifo, Policy::Strict, Policy::Wfq, Policy::Hybrid];
 
     /// Its name in configurations.
     #[must_use]
@@ -110,6 +137,16 @@ impl Policy {
             Policy::Strict => "strict",
             Policy::Wfq => "wfq",
             Policy::Hybrid => "hybrid",
+        }
+    }
+
+    /// Whether jobs go in the order of their arrival, whatever their flow.
+    #[inline]
+    #[must_use]
+    pub const fn is_by_arrival(self) -> bool {
+        match self {
+            Policy::Fifo => true,
+            Policy::Strict | Policy::Wfq | Policy::Hybrid => false,
         }
     }
 
@@ -374,7 +411,8 @@ impl Config {
     }
 
     /// The settings of a flow.
-    pub(crate) fn flow(&self, id: Flow) -> FlowConfig {
+    #[must_use]
+    pub fn flow(&self, id: Flow) -> FlowConfig {
         *self.flows.get(&id).unwrap_or(&self.default_flow)
     }
 

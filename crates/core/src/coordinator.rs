@@ -19,9 +19,9 @@ pub enum Side {
 
 /// Gives leave to enter rounds.
 ///
-/// The follower enters round N+1 when the leader is in round N+`lag` or beyond, or is complete. The
-/// leader is at most `max_lead` rounds ahead while the follower still has work; a follower that is
-/// complete or stopped never holds it.
+/// The follower enters round N+1 when the leader is in round N+`lag` or beyond and has closed round
+/// N+1, or is complete. The leader is at most `max_lead` rounds ahead while the follower still has
+/// work; a follower that is complete or stopped never holds it.
 ///
 /// Neither waits for the other at the same time: the leader is held only while it is `max_lead`
 /// ahead, and that is at least `lag`, which is all the follower needs.
@@ -83,9 +83,9 @@ impl Coordinator {
         };
     }
 
-    /// Notes where a side stands. To be called whenever
-    /// [`Rounds::position`](crate::Rounds::position) has changed; the other side's leave is looked
-    /// at again after it.
+    /// Records the position of a side. Call it whenever
+    /// [`Rounds::position`](crate::Rounds::position) has changed, and then ask for the other side's
+    /// leave again.
     ///
     /// A side that is not seeded has no position: its report is ignored, and what
     /// [`begin_pass`](Self::begin_pass) said of it stays.
@@ -140,9 +140,11 @@ impl Coordinator {
     }
 
     fn follower_may_leave(&self, round: u32) -> bool {
-        let far_enough = self.leader.state != State::Waiting
-            && self.leader.round >= round.saturating_add(self.lag);
-        self.leader.state == State::Completed || far_enough
+        // With a lag of 1 the leader may be in that very round: what it has not listed yet would be
+        // unknown to the follower, which could then end before it.
+        let next = round.saturating_add(1);
+        let far_enough = self.leader.round >= round.saturating_add(self.lag);
+        self.leader.state == State::Completed || far_enough && self.leader.has_closed(next)
     }
 }
 
@@ -184,6 +186,23 @@ mod tests {
         assert_eq!(c.leave(Side::Follower).map(Leave::round), Some(3));
         let c = coordinator(at(2, State::Stopped), at(2, State::Running));
         assert_eq!(c.leave(Side::Follower), None);
+    }
+
+    #[test]
+    fn the_follower_never_enters_a_round_that_the_leader_has_not_closed() {
+        let mut c = Coordinator::new(1, 1).expect("a lag of 1 is allowed");
+        c.report(Side::Follower, at(2, State::Running));
+        let open = Position {
+            closed: false,
+            ..at(3, State::Running)
+        };
+        c.report(Side::Leader, open);
+        assert_eq!(c.leave(Side::Follower), None);
+        assert!(!c.may_start(3));
+        c.report(Side::Leader, at(3, State::Running));
+        assert_eq!(c.leave(Side::Follower).map(Leave::round), Some(3));
+        assert!(c.may_start(3));
+        assert_eq!(c.leave(Side::Leader), None);
     }
 
     #[test]

@@ -1,4 +1,9 @@
-//! Events: changes of jobs and targets outside the caller's own calls.
+//! Events and refusals: what happens to jobs and targets outside the caller's own calls, and why a
+//! job was not admitted.
+//!
+//! The core queues events until [`Core::poll_event`](crate::Core::poll_event) takes them; it never
+//! drops one, so a driver must poll after every call. A job that ended is handed back in its event,
+//! exactly once. A ticket in an event that ends a job is no longer valid.
 
 use crate::id::{Booking, TargetId, Ticket};
 use crate::job::Job;
@@ -8,6 +13,20 @@ use std::fmt;
 use std::time::Duration;
 
 /// Something that happened. Jobs that ended are handed back.
+///
+/// ```
+/// use headworks_core::{Config, Core, Event, Job, Time};
+///
+/// let mut core = Core::new(Config::default(), Time::ZERO)?;
+/// core.submit(Time::ZERO, Job::new("report").expire_at(Time::from_secs(1))).expect("room");
+/// core.advance(Time::from_secs(1));
+/// match core.poll_event() {
+///     Some(Event::Expired { job, .. }) => assert_eq!(job.payload, "report"),
+///     other => panic!("{other:?}"),
+/// }
+/// assert!(core.poll_event().is_none(), "each is told once");
+/// # Ok::<(), headworks_core::ConfigError>(())
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event<P> {
@@ -166,6 +185,19 @@ impl fmt::Display for Reason {
 }
 
 /// A job that was not admitted, handed back.
+///
+/// ```
+/// use headworks_core::{Config, Core, Job, Key, Reason, Time};
+///
+/// let mut core = Core::new(Config::default(), Time::ZERO)?;
+/// let job = || Job::new("mail").key(Key(1));
+/// core.submit(Time::ZERO, job()).expect("room");
+/// let refused = core.submit(Time::ZERO, job()).expect_err("the first one lives");
+/// assert_eq!(refused.reason, Reason::Duplicate);
+/// assert_eq!(refused.retry_after, None, "waiting does not help");
+/// assert_eq!(refused.job.payload, "mail", "it is handed back");
+/// # Ok::<(), headworks_core::ConfigError>(())
+/// ```
 #[derive(PartialEq, Eq)]
 pub struct Refused<P> {
     /// Why.

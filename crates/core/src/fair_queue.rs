@@ -29,7 +29,7 @@ impl VirtualTime {
 }
 
 /// A weight, kept as the virtual time that a cost of 1 takes: multiplying is cheaper than dividing.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InverseWeight(u64);
 
 impl InverseWeight {
@@ -37,10 +37,25 @@ impl InverseWeight {
         InverseWeight((1 << 48) / u64::from(weight.max(1)))
     }
 
+    /// A weight that may be a fraction, as that of the part of a flow that a node serves. Below
+    /// 1/4096 it counts as that.
+    pub(crate) fn of_fraction(weight: f64) -> Self {
+        let inverse = (1u64 << 48) as f64 / weight.max(1.0 / 4096.0);
+        InverseWeight((inverse as u64).max(1))
+    }
+
     /// The inverse of the product of both weights, at least one unit.
     pub(crate) fn times(self, other: Self) -> Self {
         let product = (u128::from(self.0) * u128::from(other.0)) >> 48;
-        InverseWeight((product as u64).max(1))
+        InverseWeight(u64::try_from(product).unwrap_or(u64::MAX).max(1))
+    }
+
+    /// Converts a span of virtual time under this weight into that of the same cost under another.
+    fn convert(self, span: u128, to: Self) -> u128 {
+        let (own, other) = (u128::from(self.0), u128::from(to.0));
+        // In two parts, because the product of a span and a weight does not fit into 128 bits.
+        let whole = (span / own).saturating_mul(other);
+        whole.saturating_add((span % own) * other / own)
     }
 
     /// The virtual time that a charge takes. A job that costs nothing still takes a turn.
@@ -106,6 +121,8 @@ impl Credit {
             return charge;
         }
         let paid = charge.min(self.span);
+        // Credit is spent on the next grants, not saved up: it is owed for service that others had
+        // meanwhile.
         self.span -= paid;
         charge - paid
     }
@@ -120,18 +137,16 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(crate) fn new(tag: VirtualTime, weight: u32) -> Self {
+    pub(crate) fn new(tag: VirtualTime, weight: InverseWeight) -> Self {
         Account {
             tag,
-            weight: InverseWeight::of(weight),
+            weight,
             credit: Credit::default(),
         }
     }
 
-    pub(crate) fn set_weight(&mut self, weight: u32) {
-        self.weight = InverseWeight::of(weight);
-    }
-
+    /// Sets the weight without looking at the tag, for a member whose weight is that of the job at
+    /// hand. Any other member is [reweighed](VirtualClock::reweigh).
     pub(crate) fn set_inverse_weight(&mut self, weight: InverseWeight) {
         self.weight = weight;
     }
@@ -185,6 +200,7 @@ impl VirtualClock {
     /// the others would lose what they are entitled to.
     #[inline]
     pub(crate) fn charge(&mut self, account: &mut Account, cost: Cost, in_turn: bool) {
+        // The start tag of the grant: max(clock, finish tag of the one before), as in the paper.
         let start = account.tag.max(self.0);
         let span = account.credit.pay(account.weight.span(cost));
         account.tag = VirtualTime(start.0.saturating_add(span));
@@ -213,17 +229,43 @@ impl VirtualClock {
         }
         let surplus = less - more;
         if backlogged && tag >= self.0.0 {
+            // As much of the surplus as the tag cannot take, because it would fall behind the
+            // clock.
             let lost = surplus.saturating_sub(tag - self.0.0);
+            // Bounded by what was in flight: only those jobs were overcharged while others passed.
             let most = account.weight.span(Cost(account.credit.peak));
             account.credit.span = account.credit.span.saturating_add(lost).min(most);
         }
         account.tag = VirtualTime(tag.saturating_sub(surplus)).max(self.0);
     }
 
+    /// Gives a member another weight. It is ahead of the clock, or has credit, by the same cost as
+    /// before: kept as virtual time, the debt of one job under a small weight would be that of
+    /// thousands under a large one.
+    pub(crate) fn reweigh(&self, account: &mut Account, weight: InverseWeight) {
+        let before = std::mem::replace(&mut account.weight, weight);
+        if before == weight {
+            return;
+        }
+        // A tag at or behind the clock is no debt: the member starts at the clock under any weight.
+        if let Some(debt) = self.debt(account.tag) {
+            let debt = before.convert(debt, weight);
+            account.tag = VirtualTime(self.0.0.saturating_add(debt));
+        }
+        account.credit.span = before.convert(account.credit.span, weight);
+    }
+
     /// How far a tag is ahead of the clock, if it is: what its owner has had more than its share.
     pub(crate) fn debt(&self, tag: VirtualTime) -> Option<u128> {
         tag.0.checked_sub(self.0.0).filter(|debt| *debt > 0)
     }
+}
+
+/// How many jobs a competitor of weight `theirs` is served while one of weight `ours` is served
+/// `turns`.
+pub(crate) fn fair_part(turns: u64, theirs: u64, ours: u64) -> u64 {
+    let part = u128::from(turns) * u128::from(theirs) / u128::from(ours.max(1));
+    u64::try_from(part).unwrap_or(u64::MAX)
 }
 
 /// The tags of flows that have no jobs but are in debt. A flow is then 40 bytes instead of several
@@ -263,6 +305,7 @@ impl IdleTags {
     }
 
     fn prune(&mut self, clock: &VirtualClock) {
+        // The clock has passed the others: they would start at the clock, remembered or not.
         self.tags.retain(|_, tag| clock.debt(*tag).is_some());
         if self.tags.len() >= Self::MOST {
             let mut tags: Vec<VirtualTime> = self.tags.values().copied().collect();
@@ -285,11 +328,15 @@ impl IdleTags {
 mod tests {
     use super::*;
 
+    fn account(weight: u32) -> Account {
+        Account::new(VirtualTime::ZERO, InverseWeight::of(weight))
+    }
+
     /// Serves the members in turn, each always backlogged, and says how much each was charged.
     fn serve(weights: &[u32], costs: &[u64], grants: usize) -> Vec<u64> {
         let mut clock = VirtualClock::default();
         let mut accounts: Vec<Account> = (weights.iter())
-            .map(|weight| Account::new(VirtualTime::ZERO, *weight))
+            .map(|weight| Account::new(VirtualTime::ZERO, InverseWeight::of(*weight)))
             .collect();
         let mut served = vec![0; weights.len()];
         for _ in 0..grants {
@@ -318,10 +365,7 @@ mod tests {
     #[test]
     fn an_idle_member_comes_back_without_credit_and_with_its_debt() {
         let mut clock = VirtualClock::default();
-        let (mut busy, mut idle) = (
-            Account::new(VirtualTime::ZERO, 1),
-            Account::new(VirtualTime::ZERO, 1),
-        );
+        let (mut busy, mut idle) = (account(1), account(1));
         for _ in 0..10 {
             clock.charge(&mut busy, Cost(1), true);
         }
@@ -336,9 +380,23 @@ mod tests {
     }
 
     #[test]
+    fn another_weight_keeps_the_debt_in_cost() {
+        let mut clock = VirtualClock::default();
+        let mut account = account(1);
+        clock.charge(&mut account, Cost(7), true);
+        clock.reweigh(&mut account, InverseWeight::of(1000));
+        let seven = InverseWeight::of(1000).span(Cost(7));
+        assert_eq!(clock.debt(account.tag()), Some(seven));
+        clock.reweigh(&mut account, InverseWeight::of_fraction(0.5));
+        let half = InverseWeight::of_fraction(0.5).span(Cost(7));
+        let off = clock.debt(account.tag()).expect("in debt").abs_diff(half);
+        assert!(off < half >> 30, "{off} of {half}");
+    }
+
+    #[test]
     fn a_surplus_that_the_clock_has_passed_is_credited_to_the_backlogged() {
         let mut clock = VirtualClock::default();
-        let mut account = Account::new(VirtualTime::ZERO, 1);
+        let mut account = account(1);
         for _ in 0..2 {
             account.enter(Cost(100));
             clock.charge(&mut account, Cost(100), true);
@@ -357,7 +415,7 @@ mod tests {
     #[test]
     fn credit_is_forfeited_without_a_backlog() {
         let mut clock = VirtualClock::default();
-        let mut account = Account::new(VirtualTime::ZERO, 1);
+        let mut account = account(1);
         account.enter(Cost(100));
         clock.charge(&mut account, Cost(100), true);
         clock.charge(&mut account, Cost(1), true);

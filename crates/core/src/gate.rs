@@ -2,7 +2,8 @@
 //! a target.
 //!
 //! A gate is checked before a job is taken. It never decides which job goes next; it says whether
-//! one may.
+//! one may. It owns the count of running jobs and two buckets. Every job that [enters](Gate::enter)
+//! must [leave](Gate::leave) once, with the same cost, or a slot is lost for good.
 
 use crate::bucket::{Rate, TokenBucket};
 use crate::config::Limits;
@@ -47,7 +48,7 @@ impl Gate {
         let bucket = |rate: Rate| Box::new(TokenBucket::new(rate, now));
         Gate {
             running: 0,
-            concurrent: limits.concurrent,
+            concurrent: concurrent(&limits),
             max_cost: limits.max_cost,
             requests: limits.requests.map(bucket),
             cost: limits.cost.map(bucket),
@@ -55,7 +56,7 @@ impl Gate {
     }
 
     pub(crate) fn reconfigure(&mut self, limits: Limits, now: Time) {
-        self.concurrent = limits.concurrent;
+        self.concurrent = concurrent(&limits);
         self.max_cost = limits.max_cost;
         for (bucket, rate) in [
             (&mut self.requests, limits.requests),
@@ -78,6 +79,8 @@ impl Gate {
         if self.concurrent.is_some_and(|most| self.running >= most) {
             return Pass::Shut(None);
         }
+        // Concurrency first: it opens with an event and not with time, so no timer has to be set
+        // for it.
         let requests = self.requests.as_mut();
         match requests.and_then(|bucket| bucket.ready_at(now, Cost(1))) {
             Some(at) => Pass::Shut(Some(at)),
@@ -134,6 +137,7 @@ impl Gate {
     #[inline]
     pub(crate) fn leave(&mut self, now: Time, charged: Cost, charge: Charge) {
         self.running -= 1;
+        // Also without refunds: the provider reserved nothing for a job that never reached it.
         if charge == Charge::Returned {
             let requests = self.requests.iter_mut();
             requests.for_each(|bucket| bucket.refund(now, Cost(1)));
@@ -141,6 +145,7 @@ impl Gate {
         let Some(bucket) = &mut self.cost else { return };
         match charge {
             Charge::Kept => {}
+            // An overrun is always charged, as debt if need be; refunds are the provider's choice.
             Charge::Actual(actual) if actual > charged => {
                 bucket.charge(now, Cost(actual.0 - charged.0));
             }
@@ -166,9 +171,43 @@ impl Gate {
     }
 }
 
+/// The jobs that may run at once. A rate of 0 admits none, whatever is left in its bucket: told
+/// here, it costs a grant nothing to find out.
+fn concurrent(limits: &Limits) -> Option<u32> {
+    let mut rates = [limits.requests, limits.cost].into_iter().flatten();
+    if rates.any(Rate::is_shut) {
+        return Some(0);
+    }
+    limits.concurrent
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_of_zero_is_shut_whatever_was_left() {
+        for shut in [
+            Limits {
+                concurrent: Some(0),
+                ..Limits::default()
+            },
+            Limits {
+                requests: Some(Rate::share(0, 5_000_000)),
+                ..Limits::default()
+            },
+            Limits {
+                cost: Some(Rate::share(0, 0)),
+                ..Limits::default()
+            },
+        ] {
+            let mut gate = Gate::new(Limits::default(), Time::ZERO);
+            gate.reconfigure(shut, Time::ZERO);
+            assert_eq!(gate.pass(Time::from_secs(9), Cost(0)), Pass::Shut(None));
+            gate.reconfigure(Limits::default(), Time::from_secs(9));
+            assert_eq!(gate.pass(Time::from_secs(9), Cost(1)), Pass::Open);
+        }
+    }
 
     #[test]
     fn an_unused_grant_is_returned_whole_also_without_refunds() {

@@ -64,6 +64,8 @@ impl<K: Copy + Ord, I: Id> Heap<K, I> {
     #[inline(always)]
     fn rekey(&mut self, positions: &mut Positions, key: K, at: usize) {
         let before = std::mem::replace(&mut self.items[at].0, key);
+        // Frequent: a queue is put where it belongs after every change, whether its rank changed or
+        // not.
         if key == before {
             return;
         }
@@ -90,6 +92,7 @@ impl<K: Copy + Ord, I: Id> Heap<K, I> {
         let (key, _) = self.items.swap_remove(at);
         positions.set(id, ABSENT as usize);
         if at < self.items.len() {
+            // The last member took its place, and may belong further up or down.
             if self.items[at].0 < key {
                 up(&mut self.items, positions, at);
             } else {

@@ -1,5 +1,9 @@
-//! Names for the things that scheduling speaks of. All are small, `Copy`, and mean nothing outside
-//! their core.
+//! Ids and names: classes, flows, targets, keys, tickets.
+//!
+//! All are small, `Copy`, and mean nothing outside their core. Ids of the engine's tables are
+//! reused after a removal and never leave this crate; a [`Ticket`] adds a serial number, so that
+//! one kept too long matches no later job. [`Class`], [`Flow`] and [`Key`] are the application's
+//! own numbers.
 
 use crate::table::{Id, ids};
 use std::fmt;

@@ -1,4 +1,9 @@
-//! A job: what scheduling needs to know of a piece of work, and an opaque payload.
+//! A job, its lease, and how it ends.
+//!
+//! A [`Job`] is what scheduling needs to know of a piece of work, and an opaque payload that the
+//! core carries and never looks at. A granted job leaves as a [`Lease`], which owns the payload
+//! until it is [finished](crate::Core::finish): there is one lease per job at most, and one that is
+//! dropped instead leaves its job running until it is [reclaimed](crate::Core::reclaim).
 
 use crate::id::{Booking, Class, Cost, Flow, Key, TargetId, TargetSet, Ticket};
 use crate::time::Time;

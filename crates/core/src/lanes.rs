@@ -5,7 +5,7 @@
 //! lanes of a group have jobs. Lanes without jobs stay, because the next job of the same kind is
 //! likely to come, until their flow is forgotten or their group is dropped.
 
-use crate::id::{FlowId, GroupId, JobId, LaneId, QueueId, Section, TargetId};
+use crate::id::{Cost, FlowId, GroupId, JobId, LaneId, QueueId, Section, TargetId};
 use crate::list::{Links, List};
 use crate::table::{Id, Table, indexed};
 use foldhash::fast::FixedState;
@@ -35,14 +35,64 @@ pub(crate) enum LaneState {
     Reserving(TargetId),
 }
 
+/// The demand of a lane's jobs. The sums wrap instead of saturating, so that a difference of two
+/// stays exact.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) waiting_cost: u64,
+    pub(crate) granted: u64,
+    pub(crate) granted_cost: u64,
+}
+
 /// A lane.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) key: LaneKey,
-    pub(crate) jobs: List,
+    jobs: List,
+    traffic: Traffic,
     pub(crate) state: LaneState,
     /// Its place among its group's lanes with jobs.
     in_group: usize,
+}
+
+impl Lane {
+    /// The job that goes next.
+    #[inline]
+    pub(crate) fn head(&self) -> Option<JobId> {
+        self.jobs.head
+    }
+
+    /// The job that came last.
+    pub(crate) fn newest(&self) -> Option<JobId> {
+        self.jobs.tail
+    }
+
+    /// The number of its jobs.
+    #[inline]
+    pub(crate) fn len(&self) -> u64 {
+        u64::from(self.jobs.len)
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    /// A job of that cost is about to join.
+    #[inline]
+    pub(crate) fn count_arrival(&mut self, cost: Cost) {
+        self.traffic.waiting_cost = self.traffic.waiting_cost.wrapping_add(cost.0);
+    }
+
+    /// A job of that cost left, with a grant or without.
+    #[inline]
+    pub(crate) fn count_leave(&mut self, cost: Cost, granted: bool) {
+        let traffic = &mut self.traffic;
+        traffic.waiting_cost = traffic.waiting_cost.wrapping_sub(cost.0);
+        if granted {
+            traffic.granted += 1;
+            traffic.granted_cost = traffic.granted_cost.wrapping_add(cost.0);
+        }
+    }
 }
 
 /// All lanes.
@@ -77,6 +127,7 @@ impl Lanes {
         let lane = self.table.insert(Lane {
             key,
             jobs: List::default(),
+            traffic: Traffic::default(),
             state: LaneState::Empty,
             in_group: 0,
         });
@@ -101,6 +152,11 @@ impl Lanes {
         std::iter::successors(self.table[lane].jobs.head, |job| self.links.next(*job))
     }
 
+    /// All lanes, with jobs or without.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Lane> {
+        self.table.iter().map(|(_, lane)| lane)
+    }
+
     /// All lanes that have jobs, those of one group together.
     pub(crate) fn with_jobs(&self) -> Vec<LaneId> {
         self.by_group.iter().flatten().copied().collect()
@@ -113,6 +169,8 @@ impl Lanes {
         let lane = &mut self.table[id];
         // Jobs mostly arrive in order.
         let is_last = (lane.jobs.tail).is_none_or(|tail| seq(tail) < seq(job));
+        // A job sent elsewhere keeps its place in the order. It is among the oldest, so the search
+        // begins at the head.
         let mut next = lane.jobs.head.filter(|_| !is_last);
         while let Some(other) = next.filter(|other| seq(*other) < seq(job)) {
             next = self.links.next(other);
@@ -135,6 +193,8 @@ impl Lanes {
         if lane.jobs.len == 0 {
             let at = lane.in_group;
             let lanes = &mut self.by_group[lane.key.group.index()];
+            // The list has no order, so that leaving it costs the same with one lane and with a
+            // million.
             lanes.swap_remove(at);
             if let Some(moved) = lanes.get(at) {
                 self.table[*moved].in_group = at;

@@ -11,6 +11,7 @@
 //! | [`Rounds`], [`Coordinator`] | breadth-first rounds, and two of them in step |
 //! | [`Scaler`], [`Pressure`] | how many workers, and how full is full |
 //! | [`Backoff`], [`Forecast`] | when to retry |
+//! | [`Shares`], [`NodeShare`] | one set of limits for many nodes |
 //! | [`Wheel`] | timers, for drivers as well |
 //!
 //! # Where to look
@@ -18,7 +19,8 @@
 //! | question | module |
 //! |---|---|
 //! | which job is served next? | `engine/select.rs`, on `fair_queue.rs` and `classes.rs` |
-//! | which jobs may wait, and which give way? | `engine/admit.rs`, on `occupancy.rs` |
+//! | which jobs may wait, and which give way? | `engine/admit.rs` and `engine/shed.rs`, on `occupancy.rs` |
+//! | when should a refused job try again? | `engine/predict.rs`, on `forecast.rs` |
 //! | what happens when a gate shuts or opens? | `engine/gates.rs`, on `blocked.rs` |
 //! | what does a target's health mean for its jobs? | `engine/health.rs`, on `targets.rs` |
 //!
@@ -33,11 +35,13 @@ mod adaptive;
 mod aging;
 mod backoff;
 mod blocked;
+mod bookings;
 mod bucket;
 mod classes;
 mod config;
 mod coordinator;
 mod delayed;
+mod drain_rate;
 mod engine;
 mod event;
 mod fair_queue;
@@ -50,10 +54,12 @@ mod job;
 mod jobs;
 mod lanes;
 mod list;
+mod local_limits;
 mod occupancy;
 mod pressure;
 pub mod rounds;
 mod scaler;
+pub mod shares;
 mod stats;
 mod table;
 mod targets;
@@ -68,14 +74,16 @@ pub use config::{
     OnSuspend, Policy, TargetConfig,
 };
 pub use coordinator::{Coordinator, Side};
-pub use engine::{ClassView, Core, FlowView, TargetView, View};
+pub use engine::{ClassView, Core, DemandView, FlowView, TargetView, View};
 pub use event::{Event, Reason, Refused, Unservable};
-pub use forecast::{Forecast, LONGEST};
+pub use forecast::{Claimant, Forecast, LONGEST};
 pub use id::{Booking, Class, Cost, Domain, Flow, Key, KeySeed, TargetId, TargetSet, Ticket};
 pub use job::{Cancelled, Fault, Job, Lease, Outcome, Settled, Verdict};
+pub use local_limits::{LocalLimits, LocalShare};
 pub use pressure::{Pressure, Thresholds};
 pub use rounds::Rounds;
 pub use scaler::{Scale, Scaler};
+pub use shares::{NodeShare, Shares};
 pub use stats::{ClassStats, Ended, Waits};
 pub use targets::{Disabled, TargetState};
 pub use time::Time;

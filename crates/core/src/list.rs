@@ -1,6 +1,8 @@
 //! Doubly linked lists of jobs, so that one can leave from the middle at any time.
 //!
-//! [`Links`] hold the neighbours of every job; a job is in at most one list of the same links.
+//! [`Links`] hold the neighbours of every job; a job is in at most one list of the same links. A
+//! list is three words without storage of its own, so there may be one per lane. It must always be
+//! used with the links that it began with.
 
 use crate::id::JobId;
 use crate::table::Id;
@@ -59,6 +61,8 @@ impl List {
 
 impl Links {
     pub(crate) fn next(&self, job: JobId) -> Option<JobId> {
+        #[cfg(test)]
+        crate::table::visits::note();
         self.0[job.index()].next
     }
 }

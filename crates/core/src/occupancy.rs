@@ -112,6 +112,8 @@ impl<I: Id> Occupancy<I> {
 
     #[cold]
     fn drop_order(&mut self, places: u64) {
+        // Half, and not just below full: a queue around its bound would build and drop the order
+        // with every job.
         if self.taken < places / 2 {
             self.order = None;
         }
@@ -131,6 +133,7 @@ impl<I: Id> Occupancy<I> {
 
     /// Whether a holder of that weight has fewer places than its share of `places`.
     pub(crate) fn is_below_share(&self, held: u64, weight: u32, places: u64) -> bool {
+        // A flow without places is not among the holders yet, but its share is of all who will be.
         let newcomer = if held == 0 { u64::from(weight) } else { 0 };
         let all = u128::from(self.weights + newcomer);
         u128::from(held) * all < u128::from(places) * u128::from(weight)
@@ -151,6 +154,8 @@ impl<I: Id> Occupancy<I> {
             }
             (order, positions)
         });
+        // Burdens of holders that gave places up are corrected here, one by one, until the top is
+        // true.
         while let Some((Reverse(stored), id)) = order.first() {
             match holder(&all[id]).burden() {
                 Some(burden) if burden == stored => return Some((burden, id)),

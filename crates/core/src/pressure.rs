@@ -1,6 +1,7 @@
 //! How full a queue is, held against named thresholds.
 //!
-//! Pure arithmetic without state: the owner of the queue calls it with its two numbers.
+//! Pure arithmetic without state: the owner of the queue calls it with its two numbers, and decides
+//! what to do about a threshold that is reached. A queue without places is full.
 
 /// Percentages of fill at which something is done about it.
 ///

@@ -1,7 +1,9 @@
 //! How many workers there should be.
 //!
 //! [`Scaler`] owns the pace of change and nothing else: the pool owns the workers, starts and stops
-//! them, and asks again whenever the queue's fill or the number of idle workers changes.
+//! them, and asks again whenever the queue's fill or the number of idle workers changes. A decision
+//! counts as carried out, so a caller must not ask for one that it will not follow;
+//! [`wants_change`](Scaler::wants_change) asks without deciding.
 
 use crate::{Thresholds, Time};
 use std::time::Duration;
@@ -64,7 +66,8 @@ impl Scaler {
         scaler
     }
 
-    /// Takes new settings at once; the pace goes on as it was.
+    /// Applies new settings at once. The time of the last change is kept, so that the next one does
+    /// not come sooner.
     pub fn reconfigure(&mut self, base: usize, max: usize, thresholds: Thresholds) {
         self.base = base.max(1);
         self.max = max.max(self.base);
@@ -91,6 +94,8 @@ impl Scaler {
             self.wake = Some(due);
             return Scale::Hold;
         }
+        // Counted from the decision, not from when the worker runs: a slow start must not bring a
+        // second one.
         self.changed = Some(self.now);
         let (workers, idle) = match wish {
             Scale::Up => (workers.saturating_add(1), idle),

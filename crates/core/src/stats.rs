@@ -1,10 +1,27 @@
-//! Counters since the start. A driver copies them where they can be read without stopping
-//! anything.
+//! Counters since the start.
+//!
+//! Each class has its own; the core only ever adds to them, and every admitted job is counted once
+//! in [`Ended`]. A driver copies them where they can be read without stopping anything. They decide
+//! nothing: no selection or forecast reads a counter.
 
 use crate::event::Reason;
 use std::time::Duration;
 
 /// Counters of one class.
+///
+/// ```
+/// use headworks_core::{Class, Config, Core, Job, Outcome, Time, Verdict};
+///
+/// let mut core = Core::new(Config::default(), Time::ZERO)?;
+/// core.submit(Time::ZERO, Job::new(()).class(Class(3))).expect("room");
+/// let lease = core.next(Time::from_secs(2)).expect("nothing is limited");
+/// core.finish(Time::from_secs(3), lease, Outcome::DONE, Verdict::Fine);
+///
+/// let stats = core.stats(Class(3)).expect("it exists");
+/// assert_eq!((stats.admitted, stats.granted, stats.ended.done), (1, 1, 1));
+/// assert_eq!(stats.waits.sum().as_secs(), 2);
+/// # Ok::<(), headworks_core::ConfigError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClassStats {
@@ -58,6 +75,19 @@ pub struct Ended {
 
 /// A histogram of waits: four buckets to a doubling, from a microsecond to hours, so that a
 /// quantile is at most a quarter too high.
+///
+/// ```
+/// use headworks_core::Waits;
+/// use std::time::Duration;
+///
+/// let mut waits = Waits::default();
+/// for millis in 1..=100 {
+///     waits.record(Duration::from_millis(millis));
+/// }
+/// assert_eq!(waits.count(), 100);
+/// let p90 = waits.quantile(0.9);
+/// assert!(p90 >= Duration::from_millis(90) && p90 <= Duration::from_millis(113));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waits {
     counts: [u64; Self::BUCKETS],

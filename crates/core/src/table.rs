@@ -81,6 +81,28 @@ macro_rules! indexed {
 }
 pub(crate) use indexed;
 
+/// Counts how often values of any table are looked at, so that a test can bound the work of a call
+/// without a clock.
+#[cfg(test)]
+pub(crate) mod visits {
+    use std::cell::Cell;
+
+    thread_local! {
+        static VISITS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(crate) fn note() {
+        VISITS.set(VISITS.get() + 1);
+    }
+
+    /// The number of visits by a call on this thread.
+    pub(crate) fn during(call: impl FnOnce()) -> u64 {
+        let before = VISITS.get();
+        call();
+        VISITS.get() - before
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Slot<I, T> {
     Vacant { next: Option<I> },
@@ -144,6 +166,8 @@ impl<I: Id, T> Table<I, T> {
 
     #[inline]
     pub(crate) fn get(&self, id: I) -> Option<&T> {
+        #[cfg(test)]
+        visits::note();
         match self.slots.get(id.index()) {
             Some(Slot::Taken(value)) => Some(value),
             _ => None,
@@ -155,13 +179,14 @@ impl<I: Id, T> Table<I, T> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (I, &T)> {
-        self.slots
-            .iter()
-            .enumerate()
-            .filter_map(|(index, slot)| match slot {
+        self.slots.iter().enumerate().filter_map(|(index, slot)| {
+            #[cfg(test)]
+            visits::note();
+            match slot {
                 Slot::Taken(value) => Some((I::from_index(index), value)),
                 Slot::Vacant { .. } => None,
-            })
+            }
+        })
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (I, &mut T)> {
@@ -179,6 +204,7 @@ impl<I: Id, T> Table<I, T> {
 
     /// Gives memory back after many values were removed from the end.
     pub(crate) fn shrink(&mut self) {
+        // Ids that are in use cannot move, so memory is given back only when none is.
         if self.len == 0 {
             *self = Table::default();
         }
@@ -190,6 +216,8 @@ impl<I: Id, T> Index<I> for Table<I, T> {
 
     #[inline]
     fn index(&self, id: I) -> &T {
+        #[cfg(test)]
+        visits::note();
         match &self.slots[id.index()] {
             Slot::Taken(value) => value,
             Slot::Vacant { .. } => unreachable!("an id in use names a value"),
@@ -200,6 +228,8 @@ impl<I: Id, T> Index<I> for Table<I, T> {
 impl<I: Id, T> IndexMut<I> for Table<I, T> {
     #[inline]
     fn index_mut(&mut self, id: I) -> &mut T {
+        #[cfg(test)]
+        visits::note();
         match &mut self.slots[id.index()] {
             Slot::Taken(value) => value,
             Slot::Vacant { .. } => unreachable!("an id in use names a value"),

@@ -5,7 +5,7 @@
 //! a job or is too small for it lives as long as a job names it.
 
 use crate::config::TargetConfig;
-use crate::forecast::DrainRate;
+use crate::drain_rate::DrainRate;
 use crate::gate::{Gate, Pass};
 use crate::id::{Cost, Domain, GroupId, LaneId, SetRef, TargetId, TargetSet};
 use crate::job::Verdict;
@@ -17,8 +17,27 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 use std::fmt;
+use std::time::Duration;
 
 /// A target's health.
+///
+/// ```
+/// use headworks_core::{Config, Core, Job, Outcome, TargetId, TargetState, Time, Verdict};
+///
+/// let mut core = Core::new(Config::default(), Time::ZERO)?;
+/// let host = TargetId::new(0);
+/// let until = Time::from_secs(30);
+/// core.set_target(Time::ZERO, host, TargetState::Suspended { until });
+/// core.submit(Time::ZERO, Job::new("page")).expect("it may wait");
+/// assert!(core.next(Time::ZERO).is_none());
+///
+/// // After the suspension one job goes as a probe; if it goes well, the target is active again.
+/// let probe = core.next(until).expect("the probe");
+/// assert_eq!(core.target_state(host), Some(TargetState::Probation));
+/// core.finish(until, probe, Outcome::DONE, Verdict::Fine);
+/// assert_eq!(core.target_state(host), Some(TargetState::Active));
+/// # Ok::<(), headworks_core::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TargetState {
     /// It serves.
@@ -49,7 +68,7 @@ impl TargetState {
         }
     }
 
-    /// Whether jobs may wait for it: it serves, or may serve again by itself.
+    /// Whether it serves jobs: it is active or in probation.
     #[must_use]
     pub const fn is_usable(self) -> bool {
         matches!(self, TargetState::Active | TargetState::Probation)
@@ -87,9 +106,9 @@ pub(crate) struct Target {
     /// The lane for whose head its cost bucket is reserved.
     pub(crate) reserved_for: Option<LaneId>,
     /// Jobs waiting that only it can serve.
-    pub(crate) waiting: u64,
+    waiting: u64,
     /// How fast those are served.
-    pub(crate) drain: DrainRate,
+    drain: DrainRate,
     /// The group of this target alone.
     own_group: GroupId,
     /// Every group that it is part of.
@@ -140,10 +159,40 @@ impl Target {
         }
     }
 
+    /// Jobs waiting that only it can serve.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting
+    }
+
+    /// A job that only it can serve waits.
+    #[inline]
+    pub(crate) fn count_arrival(&mut self) {
+        self.waiting += 1;
+    }
+
+    /// A job that only it can serve waits no longer. Only a grant says how fast they are served.
+    #[inline]
+    pub(crate) fn count_leave(&mut self, now: Time, granted: bool) {
+        self.waiting -= 1;
+        if granted {
+            self.drain.grant(now, self.waiting);
+        } else if self.waiting == 0 {
+            self.drain.emptied();
+        }
+    }
+
+    /// When it is expected to serve the next job, and not before its rates allow it.
+    pub(crate) fn next_grant(&mut self, now: Time) -> Duration {
+        let rate = self.gate.granted_at(now, 1).since(now);
+        self.drain.next_grant(now).max(rate)
+    }
+
     /// How busy it is for its weight: the least busy target of a group serves next.
     pub(crate) fn load(&self) -> (u64, u64) {
         let weight = u64::from(self.config.weight);
         let running = u64::from(self.gate.running());
+        // By what runs there now, then by what it had so far: with equal load the targets take
+        // turns.
         ((running << 20) / weight, (self.granted << 20) / weight)
     }
 
@@ -173,6 +222,7 @@ impl Target {
         probe: bool,
         verdict: Verdict,
     ) -> Option<TargetState> {
+        // The probe is over with any verdict; if it told nothing, the next job is the next probe.
         if probe {
             self.probed = false;
         }
@@ -187,6 +237,7 @@ impl Target {
                 self.faults = self.faults.saturating_add(1);
                 let threshold = self.config.fault_threshold;
                 let enough = threshold > 0 && self.faults >= threshold;
+                // One failed probe is enough: the target was given its second chance.
                 let suspends = deciding || (enough && self.state == TargetState::Active);
                 if !suspends {
                     return None;
@@ -197,6 +248,8 @@ impl Target {
             }
             Verdict::Overload { until } => match self.state {
                 TargetState::Disabled { .. } => None,
+                // A shorter pause never replaces a longer one: answers of calls that ran together
+                // come in any order.
                 TargetState::Suspended { until: known } if known >= until => None,
                 _ => (until > now).then_some(TargetState::Suspended { until }),
             },
@@ -370,6 +423,7 @@ impl Targets {
     pub(crate) fn that_fit(&mut self, group: GroupId, cost: Cost, now: Time) -> Option<GroupId> {
         let fits = |target: &TargetId| self.targets[target.index()].gate.fits(cost);
         let targets = &self.groups[group].targets;
+        // Nearly always so, and then no group has to be looked up.
         if targets.iter().all(fits) {
             return Some(group);
         }
@@ -437,7 +491,6 @@ indexed!(Targets[target: TargetId] -> Target = targets[target.index()]);
 mod tests {
     use super::*;
     use crate::config::Limits;
-    use std::time::Duration;
 
     const ZERO: TargetId = TargetId(0);
 

@@ -1,13 +1,25 @@
 //! A point on the caller's clock.
 //!
 //! The core never reads a clock. A driver turns its own (monotonic, virtual, recorded) into
-//! nanoseconds since a start of its choosing and hands them in with every call.
+//! nanoseconds since a start of its choosing and hands them in with every call. A [`Time`] of one
+//! driver means nothing to another. Arithmetic saturates: [`Time::MAX`] plus anything is still the
+//! end of time, which nothing waits for.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
 /// Nanoseconds since the driver's start. Saturates at both ends: 584 years are enough.
+///
+/// ```
+/// use headworks_core::Time;
+/// use std::time::Duration;
+///
+/// let due = Time::from_millis(1500) + Duration::from_millis(500);
+/// assert_eq!(due, Time::from_secs(2));
+/// assert_eq!(due.since(Time::from_secs(5)), Duration::ZERO, "not after it");
+/// assert_eq!(Time::MAX + Duration::from_secs(1), Time::MAX);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 

@@ -137,6 +137,7 @@ impl<T: Copy> Wheel<T> {
             self.vacate(slot as usize);
         }
         self.release(timer.0);
+        // Only the earliest timer decides when to wake; the others may go without a search.
         if gone.time <= self.next {
             self.next = self.find_next();
         }

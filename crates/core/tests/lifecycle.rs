@@ -42,6 +42,27 @@ fn a_job_that_runs_is_not_withdrawn() {
 }
 
 #[test]
+fn a_start_counted_from_the_submission_is_a_point_in_time() {
+    let (now, three) = (secs(5), std::time::Duration::from_secs(3));
+    let mut core = start(Config::default());
+    for (job, due) in [
+        (Job::new(1).start_in(three), secs(8)),
+        (Job::new(2).start_in(three).start_at(secs(9)), secs(9)),
+        (Job::new(3).start_in(three).start_at(secs(6)), secs(8)),
+    ] {
+        let payload = job.payload;
+        let ticket = core.submit(now, job).expect("room");
+        assert_eq!(core.wake_at(), Some(due), "{payload}: the later of both");
+        assert!(matches!(core.cancel(now, ticket), Cancelled::Removed(job)
+            if job.start_at == Some(due) && job.start_in.is_none()));
+    }
+    core.submit(now, Job::new(4).start_in(three)).expect("room");
+    assert_eq!((core.delayed(), core.waiting()), (1, 0));
+    assert!(core.next(secs(7)).is_none());
+    assert_eq!(core.next(secs(8)).map(|lease| lease.payload), Some(4));
+}
+
+#[test]
 fn waiting_for_an_overloaded_target_costs_no_attempt() {
     let mut core = start(Config::default());
     let job = Job::new(1).attempts(1);

@@ -53,14 +53,15 @@ fn leased_at(core: &mut Core<u64>, mut now: Time, takes: Duration, payload: u64)
     panic!("never leased");
 }
 
-#[test]
-fn an_urgent_job_whose_flow_opens_does_not_wait_for_a_reserved_bucket() {
+/// A bucket is reserved for a large job, then an urgent one becomes ready because its flow's rate
+/// opens.
+fn assert_a_reserved_bucket_is_passed_by(policy: Policy) {
     let slow = Limits {
         requests: Some(Rate::per_second(1.0).with_burst(Cost(1))),
         ..Limits::default()
     };
     let mut config = Config {
-        policy: Policy::Strict,
+        policy,
         targets: vec![target(Limits {
             cost: Some(Rate::per_second(10.0).with_burst(Cost(500))),
             ..Limits::default()
@@ -99,6 +100,16 @@ fn an_urgent_job_whose_flow_opens_does_not_wait_for_a_reserved_bucket() {
     );
     let at = leased_at(&mut core, Time::ZERO, Duration::ZERO, 1);
     assert_eq!(at, secs(1), "when its flow's rate allowed it");
+}
+
+#[test]
+fn an_urgent_job_whose_flow_opens_does_not_wait_for_a_reserved_bucket() {
+    assert_a_reserved_bucket_is_passed_by(Policy::Strict);
+}
+
+#[test]
+fn hybrids_most_urgent_job_does_not_wait_for_a_reserved_bucket_either() {
+    assert_a_reserved_bucket_is_passed_by(Policy::Hybrid);
 }
 
 fn one_at_a_time(bound: Bound, policy: Policy) -> Core<u64> {
@@ -195,18 +206,14 @@ fn flows_that_came_and_went_do_not_count_at_a_full_target() {
     );
 }
 
-/// It took 10.6 s and held the lock for as long, when every job was looked for from the start.
 #[test]
-fn disabling_a_target_ends_the_jobs_of_eighty_thousand_flows_in_one_pass() {
-    const FLOWS: u64 = 80_000;
+fn disabling_a_target_ends_its_jobs_in_the_order_of_arrival() {
     let mut core = start(Config {
-        bound: Bound::Shared(1_000_000),
         targets: vec![target(concurrent(1))],
-        max_waiting: Some(1_000_000),
         ..Config::default()
     });
-    for flow in 0..FLOWS {
-        submit(&mut core, Time::ZERO, Job::new(flow).flow(Flow(flow)));
+    for flow in 0..50 {
+        submit(&mut core, Time::ZERO, Job::new(flow).flow(Flow(50 - flow)));
     }
     let reason = Disabled::Operator;
     core.set_target(
@@ -218,7 +225,7 @@ fn disabling_a_target_ends_the_jobs_of_eighty_thousand_flows_in_one_pass() {
         Event::Failed { job, .. } => Some(job.payload),
         _ => None,
     });
-    assert!(ended.eq(0..FLOWS), "each once, in the order of arrival");
+    assert!(ended.eq(0..50), "each once");
 }
 
 #[test]
@@ -487,9 +494,8 @@ fn the_largest_bounds_and_costs_do_not_overflow() {
                 .cost(Cost(u64::MAX)),
         );
         // Two are in flight at once when the first of them ends.
-        if let Some(lease) = core.next(now)
-            && let Some(before) = running.replace(lease)
-        {
+        let lease = core.next(now);
+        if let Some(before) = lease.and_then(|lease| running.replace(lease)) {
             let cost = Some(Cost(if round % 2 == 0 { u64::MAX } else { 0 }));
             core.finish(now, before, Outcome::Done { cost }, Verdict::Fine);
         }

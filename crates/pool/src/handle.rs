@@ -1,12 +1,18 @@
 //! A handle on a pool, and the parts that all handles share.
+//!
+//! All handles of a pool share the driver, the clock and the pool's tasks; the last of them to be
+//! dropped drains the pool and lets its tasks end. Every method takes the lock for a few core calls
+//! at most, so any of them may be called from async code. None may be called from inside the
+//! driver.
 
-use crate::clock::{Clock, stretch};
+use crate::clock::{Clock, spread};
 use crate::driver::{Driver, Message, Task, WaiterId};
 use crate::metrics::Metrics;
 use crate::notice::{Cancel, EndReason};
+use headworks_core::shares::Observed;
 use headworks_core::{
-    Config, ConfigError, Core, FlowView, Job, Key, Pressure, Refused, TargetConfig, TargetId,
-    TargetSet, TargetState, Ticket, Time, View,
+    Config, ConfigError, Core, Flow, FlowView, Job, Key, LocalLimits, Pressure, Refused,
+    TargetConfig, TargetId, TargetSet, TargetState, Ticket, Time, View,
 };
 use std::fmt;
 use std::future::poll_fn;
@@ -49,7 +55,7 @@ impl<P> Shared<P> {
     ) -> Result<Ticket, Refused<P>> {
         let answer = self.driver.submit(self.clock.now(), job, watcher);
         answer.map_err(|mut refused| {
-            refused.retry_after = refused.retry_after.map(stretch);
+            refused.retry_after = refused.retry_after.map(spread);
             refused
         })
     }
@@ -81,6 +87,22 @@ pub struct Drained {
 
 /// A handle on a pool that submits nothing: it watches, cancels and configures.
 /// [`Pool`](crate::Pool) and [`Permits`](crate::Permits) have all of its methods.
+///
+/// ```
+/// use headworks_pool::{Config, Job, Permits, TargetId, TargetState, Time};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let permits = Permits::new(Config::default())?;
+/// let handle = permits.handle(); // for an operator's console
+/// handle.set_target(TargetId::new(0), TargetState::Suspended { until: Time::MAX });
+/// let waits = permits.acquire(Job::new(()));
+/// assert_eq!(handle.waiting_at(TargetId::new(0)), 1);
+/// handle.set_target(TargetId::new(0), TargetState::Active);
+/// assert!(waits.await.is_ok());
+/// # Ok(())
+/// # }
+/// ```
 pub struct PoolHandle<P> {
     pub(crate) shared: Arc<Shared<P>>,
     pub(crate) tasks: Arc<Tasks<P>>,
@@ -163,6 +185,24 @@ impl<P> PoolHandle<P> {
         self.core(|core, now| core.reconfigure(now, config))
     }
 
+    /// The demand and the running jobs, as a node of a fleet reports them.
+    #[must_use]
+    pub fn observe(&self) -> Observed {
+        self.shared.driver.read(Observed::of)
+    }
+
+    /// Replaces the limits and weights in force, without rebuilding the settings. They outlive
+    /// [`reconfigure`](Self::reconfigure).
+    pub fn set_limits(&self, limits: LocalLimits) {
+        self.core(|core, now| core.set_limits(now, limits));
+    }
+
+    /// The limits and weights that replace the configured ones.
+    #[must_use]
+    pub fn local_limits(&self) -> LocalLimits {
+        self.shared.driver.read(|core| core.local_limits().clone())
+    }
+
     /// The settings in force.
     #[must_use]
     pub fn config(&self) -> Config {
@@ -210,6 +250,18 @@ impl<P> PoolHandle<P> {
         self.shared.driver.read(|core| core.flows().collect())
     }
 
+    /// A picture of a flow that has jobs, or is remembered.
+    #[must_use]
+    pub fn flow(&self, flow: Flow) -> Option<FlowView> {
+        self.shared.driver.read(|core| core.flow(flow))
+    }
+
+    /// Jobs waiting that a target may serve, alone or among others.
+    #[must_use]
+    pub fn waiting_at(&self, target: TargetId) -> u64 {
+        self.shared.driver.read(|core| core.waiting_at(target))
+    }
+
     /// How full the pool is, against its workers' thresholds, once `more` jobs wait that somebody
     /// is about to submit. Takes no lock.
     #[must_use]
@@ -231,6 +283,7 @@ impl<P> PoolHandle<P> {
 
     /// Waits until nothing runs, waits or is delayed.
     pub async fn idle(&self) {
+        // Asked again after each message: a job may have been submitted since.
         while let Some(waiter) = self.shared.driver.wait_until_drained() {
             let watch = Watch {
                 shared: &self.shared,
@@ -258,6 +311,8 @@ impl<P> PoolHandle<P> {
         if !in_time {
             // A handler that listens to its token may still end by itself.
             let _ = tokio::time::timeout(grace / 10, self.tasks.tracker.wait()).await;
+            // Handlers that ignore their tokens are dropped; their jobs are reclaimed as their
+            // workers go.
             self.tasks.abort.cancel();
         }
         self.tasks.tracker.wait().await;
@@ -297,6 +352,11 @@ macro_rules! forward_to_handle {
             #[doc = "Applies new settings.\n\n# Errors\nThe first setting that cannot work or be changed; then nothing has changed.\n\n"]
             fn reconfigure(&self, config: headworks_core::Config) -> Result<(), headworks_core::ConfigError>;
             #[must_use]
+            fn observe(&self) -> headworks_core::shares::Observed;
+            fn set_limits(&self, limits: headworks_core::LocalLimits);
+            #[must_use]
+            fn local_limits(&self) -> headworks_core::LocalLimits;
+            #[must_use]
             fn config(&self) -> headworks_core::Config;
             #[doc = "Adds a target.\n\n# Errors\nIf one of its settings cannot work; then nothing has changed.\n\n"]
             fn add_target(&self, target: headworks_core::TargetConfig) -> Result<headworks_core::TargetId, headworks_core::ConfigError>;
@@ -309,6 +369,10 @@ macro_rules! forward_to_handle {
             fn inspect(&self) -> headworks_core::View;
             #[must_use]
             fn flows(&self) -> Vec<headworks_core::FlowView>;
+            #[must_use]
+            fn flow(&self, flow: headworks_core::Flow) -> Option<headworks_core::FlowView>;
+            #[must_use]
+            fn waiting_at(&self, target: headworks_core::TargetId) -> u64;
             #[must_use]
             fn pressure(&self, more: u64) -> headworks_core::Pressure;
             #[must_use]

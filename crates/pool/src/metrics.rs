@@ -1,8 +1,27 @@
 //! A pool in numbers, and the one place where the numbers get their names.
+//!
+//! A snapshot: it is taken under the lock, named and formatted outside it. Applications add a
+//! prefix of their own and must not rename a metric; dashboards of all applications read the same
+//! names.
 
 use headworks_core::{Class, Reason, View};
 
 /// The state of a pool at one moment.
+///
+/// ```
+/// use headworks_pool::{Config, Job, Permits, Report};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let permits = Permits::new(Config::default())?;
+/// permits.acquire(Job::new(())).await?.finish(Report::done());
+/// let samples = permits.metrics().samples();
+/// let granted = samples.iter().find(|sample| sample.name == "granted").expect("class P0");
+/// assert_eq!(granted.labels, [("class", "P0".to_string())]);
+/// assert_eq!(granted.value, 1.0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Metrics {

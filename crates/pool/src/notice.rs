@@ -1,11 +1,48 @@
 //! Reports about jobs that were not done, and about targets.
+//!
+//! Every job that was admitted and does not end by `Report::done` comes back in one notice, with
+//! its payload. Notices are delivered by the thread whose call caused them, after the lock is
+//! released: a listener may call the pool, but one that blocks delays that thread, and with it
+//! other notices.
 
-use crate::clock::stretch;
+use crate::clock::spread;
 use headworks_core::{Booking, Reason, TargetId, TargetState, Ticket, Unservable};
 use std::time::Duration;
 use thiserror::Error;
 
 /// Something that happened outside a handler's own report.
+///
+/// ```
+/// use headworks_pool::{
+///     Config, EndReason, Handler, Job, Notice, Pool, Report, Run, Workers,
+/// };
+/// use tokio::sync::mpsc;
+///
+/// struct Crawler {
+///     failed: mpsc::UnboundedSender<String>,
+/// }
+///
+/// impl Handler<String> for Crawler {
+///     async fn run(&self, _run: &mut Run<'_, String>) -> Report {
+///         Report::failed()
+///     }
+///
+///     fn notice(&self, notice: Notice<String>) {
+///         if let Notice::Ended { payload, reason: EndReason::Failed, .. } = notice {
+///             let _ = self.failed.send(payload);
+///         }
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (failed, mut failures) = mpsc::unbounded_channel();
+/// let pool = Pool::new(Config::default(), Workers::new(1, 1), Crawler { failed })?;
+/// pool.submit(Job::new("/missing".to_string()))?;
+/// assert_eq!(failures.recv().await.as_deref(), Some("/missing"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Notice<P> {
@@ -69,7 +106,7 @@ impl EndReason {
                 retry_after,
                 booking,
             } => EndReason::Shed {
-                retry_after: retry_after.map(stretch),
+                retry_after: retry_after.map(spread),
                 booking,
             },
             other => other,
@@ -106,6 +143,27 @@ pub enum Cancel {
 }
 
 /// Why a caller gets no permit.
+///
+/// ```
+/// use headworks_pool::{Bound, Config, Denied, Job, Limits, Permits, Reason};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limits = Limits { concurrent: Some(1), ..Limits::default() };
+/// let config = Config { limits, bound: Bound::PerClass(1), ..Config::default() };
+/// let permits = Permits::new(config)?;
+/// let _running = permits.acquire(Job::new(())).await?;
+/// let _waits = permits.acquire(Job::new(()));
+/// match permits.acquire(Job::new(())).await {
+///     Err(denied @ Denied::Refused { reason: Reason::Full, .. }) => {
+///         // A server answers 429 with this, and hands the booking back when the client returns.
+///         assert!(denied.retry_after().is_some());
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Denied {
@@ -134,6 +192,7 @@ impl Denied {
         match self {
             Denied::Refused { retry_after, .. }
             | Denied::Ended(EndReason::Shed { retry_after, .. }) => *retry_after,
+            // A caller that would not wait is told no time: it may try again at once.
             Denied::WouldWait | Denied::Ended(_) => None,
         }
     }
@@ -157,7 +216,7 @@ impl Denied {
                 booking,
             } => Denied::Refused {
                 reason,
-                retry_after: retry_after.map(stretch),
+                retry_after: retry_after.map(spread),
                 booking,
             },
             Denied::Ended(reason) => Denied::Ended(reason.jittered()),

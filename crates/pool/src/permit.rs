@@ -1,4 +1,9 @@
 //! A permit to run one job oneself, given back when dropped.
+//!
+//! [`Acquire`] and [`Permit`] each own one waiter of the driver, and through it one job: dropping
+//! either gives both back, at any moment, also between the grant and the poll that would have seen
+//! it. The slot is free as soon as that is done, so a permit must be held for as long as the work
+//! lasts.
 
 use crate::driver::{Message, Task, WaiterId};
 use crate::handle::Shared;
@@ -95,6 +100,29 @@ impl Drop for Acquire {
 
 /// Permission to run one job now, on one target. It ends when it is finished or dropped; a permit
 /// that is dropped without a report keeps its charge.
+///
+/// ```
+/// use headworks_pool::{Config, Cost, Job, Limits, Permits, Rate, Report};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limits = Limits {
+///     concurrent: Some(1),
+///     cost: Some(Rate::per_second(100.0)),
+///     ..Limits::default()
+/// };
+/// let permits = Permits::new(Config { limits, ..Config::default() })?;
+/// let permit = permits.acquire(Job::new(()).cost(Cost(60))).await?;
+/// assert!(permits.try_acquire(Job::new(())).is_err(), "one at once");
+/// // The estimate was too high: the rest goes back into the bucket.
+/// permit.finish(Report::done_at(Cost(20)));
+///
+/// let permit = permits.try_acquire(Job::new(()).cost(Cost(80)))?;
+/// drop(permit); // frees the slot; without a report the charge stays
+/// assert_eq!(permits.inspect().running, 0);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "the slot is given back when this is dropped"]
 pub struct Permit {
     shared: Arc<Shared<Infallible>>,
@@ -188,6 +216,7 @@ impl Permit {
             .driver
             .give_back(now, waiter, lease, outcome, verdict)
         {
+            // The job ended with this report, so the waiter is gone already.
             Some(reason) => Wait::Over(Some(Denied::Ended(reason))),
             None => Wait::Waiting(waiter, ticket),
         };
@@ -211,6 +240,7 @@ impl Drop for Permit {
                 now,
                 self.waiter,
                 lease,
+                // The charge stays: nobody knows how much of the work was done.
                 Outcome::Dropped,
                 Verdict::Unknown,
             );

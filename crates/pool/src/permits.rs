@@ -1,4 +1,7 @@
 //! Permits: for callers that run the work themselves, as a proxy does.
+//!
+//! There are no workers here: a job is granted as soon as the core allows it, because its caller
+//! waits for it already. Callers own their work; the pool owns the order and the limits.
 
 use crate::clock::Clock;
 use crate::driver::{Driver, Runners, Workers};

@@ -1,4 +1,8 @@
 //! The pool: a core, its workers and its timer, under tokio.
+//!
+//! All tasks of a pool are tracked and end with its last handle. The timer task is the only one
+//! that sleeps; it wakes when the core or the scaler has something to do, and at no other time.
+//! After the start it alone adds and stops workers, so their number never races with itself.
 
 use crate::clock::Clock;
 use crate::driver::{Driver, Runners, Timer, Workers};
@@ -76,6 +80,7 @@ impl<P: Send + 'static> Pool<P> {
             tracker: handle.tasks.tracker.clone(),
             abort: handle.tasks.abort.clone(),
         };
+        // Before the first submit, so that the first job does not wait for the scaler.
         for _ in 0..workers.base {
             set.spawn_worker();
         }
@@ -128,7 +133,8 @@ impl<P: Send + 'static> Pool<P> {
         })
     }
 
-    /// Applies new numbers of workers; they come and go at the scaler's pace.
+    /// Applies new numbers of workers. Workers missing below the base start at once; all others
+    /// start and stop at the scaler's pace.
     pub fn set_workers(&self, workers: Workers) {
         let Shared { driver, clock, .. } = &*self.handle.shared;
         driver.set_workers(clock.now(), workers.at_least_one());
@@ -173,6 +179,8 @@ pub(crate) fn keep_time<P>(
                     at
                 }
             };
+            // Nothing to wait for: the driver wakes this task when that changes, and an idle pool
+            // sleeps for good.
             let Some(at) = at else { return Poll::Pending };
             sleep.as_mut().reset(shared.clock.instant(at));
             if sleep.as_mut().poll(context).is_pending() {

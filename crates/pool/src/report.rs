@@ -1,5 +1,10 @@
-//! How an attempt went, in durations: handlers know nothing of the core's time.
+//! A handler's report about an attempt.
+//!
+//! Its times are durations from now, because handlers do not know the core's clock; the worker
+//! turns them into points in time when it gives the lease back. A report says two independent
+//! things: what becomes of the job, and what the attempt says about its target.
 
+use crate::clock::random;
 use headworks_core::{Cost, Fault, Outcome, Time, Verdict};
 use std::time::Duration;
 
@@ -90,7 +95,7 @@ impl Report {
             Attempt::Done(cost) => Outcome::Done { cost },
             Attempt::Retry(fault) => Outcome::Retry {
                 fault,
-                random: fastrand::u64(..),
+                random: random(),
             },
             Attempt::RetryIn(fault, after) => Outcome::RetryAt {
                 fault,

@@ -1,4 +1,9 @@
 //! Workers: tasks that run a handler, one job at a time.
+//!
+//! A worker owns its waiter and, while it runs a job, the payload that it lends to the handler. It
+//! gives the lease back and takes the next one in a single acquisition of the lock. A panic
+//! anywhere in the handler is caught here and is a failed job; a worker that is dropped has its job
+//! reclaimed.
 
 use crate::driver::{Message, Task, WaiterId, Work};
 use crate::handle::Shared;
@@ -20,6 +25,34 @@ use tokio_util::sync::CancellationToken;
 ///
 /// The payload is lent, not given: it survives a panic, a deadline and a retry, so that a handler
 /// can keep the result of the last attempt in it.
+///
+/// ```
+/// use headworks_pool::{Config, EndReason, Handler, Health, Job, Pool, Report, Run, Workers};
+/// use std::time::Duration;
+///
+/// struct Fetch;
+///
+/// impl Handler<u32> for Fetch {
+///     async fn run(&self, run: &mut Run<'_, u32>) -> Report {
+///         run.payload += 1; // survives the retry
+///         match run.payload {
+///             1 => Report::retry_in(Duration::from_millis(1)).target(Health::Fine),
+///             _ => Report::done(),
+///         }
+///     }
+///
+///     fn deadline(&self, _run: &Run<'_, u32>) -> Option<Duration> {
+///         Some(Duration::from_secs(30))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Pool::new(Config::default(), Workers::new(1, 4), Fetch)?;
+/// assert_eq!(pool.spawn(Job::new(0))?.await, EndReason::Done);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Handler<P>: Send + Sync + 'static {
     /// Runs one attempt. A panic is a failed job, not a lost worker.
     fn run(&self, run: &mut Run<'_, P>) -> impl Future<Output = Report> + Send;
@@ -163,6 +196,7 @@ impl<P: Send + 'static, H: Handler<P>> Worker<P, H> {
                 Some(message) => message,
                 None => self.wait().await,
             };
+            // Told to leave: the scaler has no use for this worker, or the pool ends.
             let Message::Granted(lease) = granted else {
                 return;
             };
@@ -196,6 +230,7 @@ impl<P: Send + 'static, H: Handler<P>> Worker<P, H> {
         });
         match attempt.catch_unwind().await {
             Ok(Ok(report)) => report,
+            // Too slow is temporary, a panic is not: the same input would panic again.
             Ok(Err(_elapsed)) => {
                 self.shared.overruns.fetch_add(1, Ordering::Relaxed);
                 Report::retry()

@@ -8,6 +8,7 @@
 pub mod audit;
 pub mod chaos;
 mod error;
+pub mod fleet;
 mod record;
 mod report;
 mod scenario;
@@ -28,7 +29,8 @@ use std::path::Path;
 /// use headworks_sim::{Scenario, run};
 /// use std::time::Duration;
 ///
-/// let scenario = Scenario::shipped("ten-classes-wfq").unwrap().with_max_duration(Duration::from_secs(5));
+/// let scenario = Scenario::shipped("ten-classes-wfq").unwrap();
+/// let scenario = scenario.with_max_duration(Duration::from_secs(5));
 /// let report = run(&scenario, 7)?;
 /// assert!(report.to_text().contains("P9"));
 /// assert_eq!(report.to_json(), run(&scenario, 7)?.to_json());

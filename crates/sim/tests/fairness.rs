@@ -407,7 +407,7 @@ fn in_hybrid_the_first_class_is_always_next_and_does_not_move_the_clock() {
 
 #[test]
 fn at_most_one_grant_in_four_is_aged() {
-    for policy in [Policy::Fifo, Policy::Strict, Policy::Wfq, Policy::Hybrid] {
+    for policy in Policy::ALL {
         let mut classes = ClassConfig::halving(4);
         for class in &mut classes[2..] {
             class.aging = Some(Duration::from_secs(1));

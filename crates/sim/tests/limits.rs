@@ -8,8 +8,6 @@ use headworks_synth::Rng;
 use proptest::prelude::*;
 use std::time::Duration;
 
-const POLICIES: [Policy; 4] = [Policy::Fifo, Policy::Strict, Policy::Wfq, Policy::Hybrid];
-
 /// The account of one rate: net charges, and the minimum of their lead over the rate before any
 /// charge.
 struct Account {
@@ -52,7 +50,7 @@ proptest! {
     #[test]
     fn no_window_takes_more_than_its_rate(
         seed in any::<u64>(),
-        policy in prop::sample::select(POLICIES.to_vec()),
+        policy in prop::sample::select(Policy::ALL.to_vec()),
         rates in prop::array::uniform3((50.0..5000.0f64, 1..3000u64)),
         wrong in prop::sample::select(vec![1u64, 40]),
     ) {
@@ -145,7 +143,7 @@ fn small(name: &'static str, target: u32) -> Job<&'static str> {
 
 #[test]
 fn a_job_that_does_not_fit_does_not_block_another_target() {
-    for policy in POLICIES {
+    for policy in Policy::ALL {
         let mut core = with_a_bucket(policy);
         let now = Time::ZERO;
         core.submit(now, small("small", 0)).expect("there is room");
@@ -174,7 +172,7 @@ fn a_job_that_does_not_fit_does_not_block_another_target() {
 /// its turn has come and the bucket has been full once.
 #[test]
 fn a_large_job_is_not_starved_by_small_ones_on_its_own_target() {
-    for policy in POLICIES {
+    for policy in Policy::ALL {
         for cost in [100, 100_000] {
             let mut core = with_a_bucket(policy);
             let large = small("large", 0).flow(Flow(2)).cost(Cost(cost));

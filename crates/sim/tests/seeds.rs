@@ -37,6 +37,10 @@ const EVERYTHING: &[&str] = &[
     "refused expired",
     "refused deadline_unreachable",
     "refused draining",
+    "limits set",
+    "shut Everything(Share)",
+    "shut Flow(Share)",
+    "shut Targets(Some(Share))",
     "shut Everything(Concurrent)",
     "shut Everything(Requests)",
     "shut Everything(Cost)",
@@ -77,6 +81,7 @@ const EVERYTHING: &[&str] = &[
     "round entered",
     "side completed",
     "admitted with a booking",
+    "kept its turn",
 ];
 
 #[test]

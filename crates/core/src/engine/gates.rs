@@ -13,27 +13,31 @@ use crate::aging::Blocker;
 use crate::fair_queue::Rank;
 use crate::gate::Pass;
 use crate::id::{FlowId, GroupId, LaneId, TargetId};
-use crate::lanes::{Lane, LaneKey, LaneState};
+use crate::lanes::{LaneKey, LaneState};
 use crate::time::Time;
 
 impl<P> Core<P> {
     /// The rank of a lane that has jobs.
     pub(super) fn rank(&self, lane: LaneId) -> Rank {
-        let Lane { key, jobs, .. } = &self.lanes[lane];
-        let head = jobs.head.expect("only lanes with jobs have a rank");
-        self.classes[key.section].rank(self.config.policy, key.queue, self.jobs[head].seq)
+        let lane = &self.lanes[lane];
+        let (key, head) = (
+            lane.key,
+            lane.head().expect("only lanes with jobs have a rank"),
+        );
+        self.classes[key.section].rank(self.config.policy, key.queue, self.jobs[head].seq())
     }
 
     /// Opens a lane whose head arrived as number `seq`, or closes it; and puts its queue where it
     /// belongs.
     pub(super) fn set_open(&mut self, lane: LaneId, key: &LaneKey, seq: Option<u64>) {
-        let blocked = self.flows[key.flow].blocked;
+        let blocked = self.flows[key.flow].is_blocked();
         self.classes.set_open(lane, key, seq, blocked);
     }
 
     /// Blocks an open lane: every target of its group is shut.
     pub(super) fn block_lane(&mut self, lane: LaneId) {
         let key = self.lanes[lane].key;
+        // The lane found every target shut, so its whole group is: the others need not be tried.
         self.blocked.set_open(key.group, false);
         let rank = self.rank(lane);
         self.set_open(lane, &key, None);
@@ -61,6 +65,8 @@ impl<P> Core<P> {
         for index in 0..self.targets.group(group).targets().len() {
             let target = self.targets.group(group).targets()[index];
             let state = &mut self.targets[target];
+            // A reserved target serves nobody who comes after the reservation, and who comes before
+            // it is in the order, not blocked.
             if state.reserved_for.is_none() && state.pass_any(now) == Pass::Open {
                 return true;
             }
@@ -81,9 +87,13 @@ impl<P> Core<P> {
 
     /// A target may have opened.
     pub(super) fn open_target(&mut self, target: TargetId) {
+        // The usual case of every finish: nothing waits for a gate, so nothing has to be looked
+        // for.
         if self.blocked.is_empty() && self.reservations == 0 && !self.has_aging() {
             return;
         }
+        // The job that the bucket is reserved for may no longer be the first: the choice is made
+        // anew whenever lanes come back.
         self.unreserve(target);
         for index in 0..self.targets[target].groups().len() {
             let group = self.targets[target].groups()[index];
@@ -112,10 +122,11 @@ impl<P> Core<P> {
         self.unreserve(target);
         let key = self.lanes[lane].key;
         self.set_open(lane, &key, None);
-        self.flows[key.flow].reserving.push(target);
+        self.flows[key.flow].add_reservation(target);
         self.lanes[lane].state = LaneState::Reserving(target);
         self.targets[target].reserved_for = Some(lane);
         self.reservations += 1;
+        // The time at which the bucket holds enough, if nothing else changes it first.
         self.arm_target(target, at);
     }
 
@@ -130,7 +141,7 @@ impl<P> Core<P> {
     /// A job of the flow was granted: its gate may be shut now, and then more than cost is missing
     /// for the jobs that its reservations are for.
     pub(super) fn reconsider_reservations(&mut self, flow: FlowId) {
-        while let Some(target) = self.flows[flow].reserving.last().copied() {
+        while let Some(target) = self.flows[flow].last_reservation() {
             self.unreserve(target);
         }
     }
@@ -138,9 +149,8 @@ impl<P> Core<P> {
     fn end_reservation(&mut self, target: TargetId, lane: LaneId) {
         self.reservations -= 1;
         let key = self.lanes[lane].key;
-        self.flows[key.flow]
-            .reserving
-            .retain(|other| *other != target);
+        self.flows[key.flow].end_reservation(target);
+        // The timer was for this reservation. Left running, it would wake the driver for nothing.
         self.disarm_target(target);
         self.lanes[lane].state = LaneState::Empty;
         self.update_lane(lane, &key);
@@ -152,8 +162,9 @@ impl<P> Core<P> {
 
     /// Blocks a flow whose gate is shut: none of its queues takes part.
     pub(super) fn block_flow(&mut self, flow: FlowId, until: Option<Time>) {
-        self.flows[flow].blocked = true;
+        self.flows[flow].block();
         self.update_flow(flow);
+        // Without a time it is a limit on concurrency, which opens when a job of the flow ends.
         if let Some(at) = until {
             self.arm_flow(flow, at);
         }
@@ -161,7 +172,7 @@ impl<P> Core<P> {
 
     /// A flow's gate may have opened.
     pub(super) fn open_flow(&mut self, flow: FlowId) {
-        if std::mem::take(&mut self.flows[flow].blocked) {
+        if self.flows[flow].unblock() {
             self.update_flow(flow);
         }
         self.unblock_aging(Blocker::Flow(flow));
@@ -178,7 +189,7 @@ impl<P> Core<P> {
     fn update_flow(&mut self, flow: FlowId) {
         let flow = &self.flows[flow];
         for (section, queue) in flow.queues() {
-            self.classes.requeue(*section, *queue, flow.blocked);
+            self.classes.requeue(*section, *queue, flow.is_blocked());
         }
     }
 

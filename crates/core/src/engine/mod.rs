@@ -7,7 +7,11 @@
 //!
 //! | file | question |
 //! |---|---|
-//! | `admit` | may this job wait, and who gives way for it? |
+//! | `admit` | may this job wait? |
+//! | `places` | how many places are taken, and by which flows? |
+//! | `shed` | which job gives its place up for an arrival? |
+//! | `predict` | how long would it wait, and when should it try again? |
+//! | `idle_flows` | when is a flow made, and when forgotten? |
 //! | `select` | which job goes next, and to which target? |
 //! | `gates` | what happens when a gate shuts or opens? |
 //! | `queueing` | how does a job enter and leave its lane? |
@@ -15,18 +19,24 @@
 //! | `health` | what does a target's new state mean for the jobs that wait for it? |
 //! | `timers` | what happens because time has passed? |
 //! | `control` | pause, drain, new settings |
+//! | `local` | limits and weights that replace the configured ones |
 
 mod admit;
 mod control;
 mod gates;
 mod health;
+mod idle_flows;
 mod inspect;
+mod local;
+mod places;
+mod predict;
 mod queueing;
 mod select;
 mod settle;
+mod shed;
 mod timers;
 
-pub use inspect::{ClassView, FlowView, TargetView, View};
+pub use inspect::{ClassView, DemandView, FlowView, TargetView, View};
 
 use crate::blocked::Blocked;
 use crate::classes::Classes;
@@ -40,6 +50,7 @@ use crate::id::{FlowId, Key, Ticket};
 use crate::job::{Cancelled, Job, Lease};
 use crate::jobs::{Jobs, State};
 use crate::lanes::Lanes;
+use crate::local_limits::LocalLimits;
 use crate::occupancy::Occupancy;
 use crate::targets::Targets;
 use crate::time::Time;
@@ -79,6 +90,8 @@ pub struct Core<P> {
     occupancy: Occupancy<FlowId>,
     /// For a bound over all classes.
     forecast: Forecast,
+    /// Limits and weights that replace the configured ones.
+    local: LocalLimits,
     /// The limits over everything.
     gate: Gate,
     /// When the gate over everything admits the job that the last selection stopped at.
@@ -117,6 +130,7 @@ impl<P> Core<P> {
             delayed: Delayed::new(hasher),
             occupancy: Occupancy::default(),
             forecast: Forecast::new(config.bookings),
+            local: LocalLimits::default(),
             gate: Gate::new(config.limits, now),
             gate_opens_at: None,
             running: 0,
@@ -187,8 +201,9 @@ impl<P> Core<P> {
         let now = self.tick(now);
         match self.jobs.get(ticket).map(|entry| entry.state) {
             None => Cancelled::Ended,
+            // Its slot is in use until the work has stopped, so it keeps its lease.
             Some(State::Running(_)) => {
-                self.jobs[ticket.job].cancelled = true;
+                self.jobs[ticket.job].cancel_running();
                 Cancelled::Running
             }
             Some(_) => {

@@ -1,11 +1,17 @@
 //! How jobs enter and leave their lanes, and how they end.
+//!
+//! The counts that depend on where a job is (places by flow and class, waiting cost, jobs at a
+//! target) change here and nowhere else: `join_lane` adds to all of them, `take_from_lane`
+//! subtracts from all. A lane whose head changed is put where it belongs before the call returns.
+//! Callers must not use a lane id after `take_from_lane`: the lane of a transient group goes with
+//! its last job.
 
 use super::Core;
 use crate::event::{Event, Unservable};
 use crate::id::{GroupId, JobId, LaneId, Ticket};
 use crate::job::Job;
 use crate::jobs::{Jobs, State};
-use crate::lanes::{Lane, LaneKey, LaneState};
+use crate::lanes::{LaneKey, LaneState};
 use crate::stats::Ended;
 use crate::time::Time;
 
@@ -14,7 +20,7 @@ impl<P> Core<P> {
     pub(super) fn enter_lane(&mut self, now: Time, job: JobId) {
         let (lane, key) = self.join_lane(now, job);
         let jobs = &self.jobs;
-        if (self.lanes).insert(lane, job, |other| jobs[other].seq) {
+        if (self.lanes).insert(lane, job, |other| jobs[other].seq()) {
             // The lane may be blocked by a reservation for a job that this one precedes.
             if self.lanes[lane].state == LaneState::Blocked {
                 self.unblock_lane(lane);
@@ -27,12 +33,13 @@ impl<P> Core<P> {
     fn join_lane(&mut self, now: Time, job: JobId) -> (LaneId, LaneKey) {
         let entry = &mut self.jobs[job];
         let (flow, group) = (entry.flow, entry.group);
-        entry.domain = self.targets.domain(group);
+        entry.enter_domain(self.targets.domain(group));
         let section = entry.section();
         let state = &mut self.classes[section];
         let owner = &mut self.flows[flow];
         let queue = owner.queue(section).unwrap_or_else(|| {
-            let queue = state.add_queue(flow, owner.name(), owner.weight());
+            let (name, weight) = (owner.name(), owner.weight());
+            let queue = state.add_queue(flow, name, weight, owner.service_weight());
             owner.add_queue(section, queue);
             queue
         });
@@ -49,14 +56,15 @@ impl<P> Core<P> {
             state.add_lane(queue, lane);
             lane
         });
+        self.lanes[lane].count_arrival(entry.cost);
+        // Counted with a bound per class as well: a reload may change the kind of bound, and then
+        // the numbers must be there.
         self.occupancy.take(flow, &mut owner.holder);
         self.classes.take_place(section, queue);
         if let Some(target) = sole_target {
-            self.targets[target].waiting += 1;
+            self.targets[target].count_arrival();
         }
-        entry.state = State::Waiting(lane);
-        entry.ready_since.get_or_insert(now);
-        if entry.expire_at.is_some() {
+        if entry.wait_in(lane, now) {
             self.arm_job(job);
         }
         (lane, key)
@@ -75,8 +83,9 @@ impl<P> Core<P> {
     /// Takes a job out of its lane. A grant says how fast the queue is served; any other leave does
     /// not.
     pub(super) fn take_from_lane(&mut self, now: Time, lane: LaneId, job: JobId, granted: bool) {
-        let key = self.lanes[lane].key;
+        let (key, cost) = (self.lanes[lane].key, self.jobs[job].cost);
         let was_head = self.lanes.take(lane, job);
+        self.lanes[lane].count_leave(cost, granted);
         let places = self.config.bound.places() as u64;
         let shared = self.shares_bound();
         (self.occupancy).give_up(&mut self.flows[key.flow].holder, places);
@@ -96,18 +105,14 @@ impl<P> Core<P> {
             forecast.emptied();
         }
         if let Some(target) = key.sole_target {
-            let target = &mut self.targets[target];
-            target.waiting -= 1;
-            match target.waiting {
-                still if granted => target.drain.grant(now, still),
-                0 => target.drain.emptied(),
-                _ => {}
-            }
+            self.targets[target].count_leave(now, granted);
         }
+        // Only the head decides where a lane stands; a job that leaves from the middle moves
+        // nothing.
         if was_head {
             self.head_changed(lane, &key);
         }
-        if self.lanes[lane].jobs.len == 0 && self.targets.group(key.group).is_transient() {
+        if self.lanes[lane].len() == 0 && self.targets.group(key.group).is_transient() {
             self.classes[key.section].drop_lane(key.queue, lane);
             self.lanes.remove(lane);
         }
@@ -122,7 +127,7 @@ impl<P> Core<P> {
     /// Puts a lane, and with it its queue, where it belongs after its head or state changed.
     pub(super) fn update_lane(&mut self, id: LaneId, key: &LaneKey) {
         let lane = &mut self.lanes[id];
-        let seq = lane.jobs.head.map(|head| self.jobs[head].seq);
+        let seq = lane.head().map(|head| self.jobs[head].seq());
         match (lane.state, seq) {
             (LaneState::Empty | LaneState::Open, _) => {
                 lane.state = seq.map_or(LaneState::Empty, |_| LaneState::Open);
@@ -149,13 +154,14 @@ impl<P> Core<P> {
         if !self.has_aging() {
             return;
         }
-        let Lane { key, jobs, .. } = &self.lanes[lane];
+        let lane_state = &self.lanes[lane];
+        let key = lane_state.key;
         let Some(aging) = &mut self.classes[key.section].aging else {
             return;
         };
         let usable = self.targets.group(key.group).usable_since;
-        let head = jobs.head.map(|head| &self.jobs[head]);
-        let since = head.map(|head| (head.ready_since.unwrap_or(usable).max(usable), head.seq));
+        let head = lane_state.head().map(|head| &self.jobs[head]);
+        let since = head.map(|head| (head.ready_since().unwrap_or(usable).max(usable), head.seq()));
         aging.set_head(lane, since);
     }
 

@@ -10,10 +10,9 @@ use crate::aging::Blocker;
 use crate::classes::ClassState;
 use crate::config::Policy;
 use crate::gate::Pass;
-use crate::id::{Class, Domain, LaneId, Section, TargetId};
+use crate::id::{Class, Domain, JobId, LaneId, Section, TargetId};
 use crate::job::Lease;
-use crate::jobs::State;
-use crate::lanes::Lane;
+use crate::lanes::LaneKey;
 use crate::time::Time;
 
 /// At most one grant in this many is an aged one.
@@ -48,12 +47,16 @@ impl<P> Core<P> {
         if self.paused || self.waiting() == 0 {
             return None;
         }
+        // Asked before any lane is: while this gate is shut no lane can go, and trying them would
+        // only block them one by one.
         if let Pass::Shut(at) = self.gate.pass_any(now) {
             self.gate_opens_at = at;
             return None;
         }
         loop {
             let section = self.first_section()?;
+            // A stored rank was outdated or a group has shut. Each round moves a lane or closes a
+            // group, so the loop ends.
             let Some(lane) = self.first_lane(now, section) else {
                 continue;
             };
@@ -64,10 +67,16 @@ impl<P> Core<P> {
                         target,
                         aged: false,
                     };
+                    // Aging comes only after the policy found a job: a job that ages changes who
+                    // goes, never whether anybody does.
                     return Some(self.select_aged(now).unwrap_or(selected));
                 }
+                // All of the flow leaves the order, not this lane alone: its other lanes draw on
+                // the same gate and would be tried in vain.
                 Fit::FlowShut(until) => self.block_flow(self.lanes[lane].key.flow, until),
                 Fit::TargetsShut => self.block_lane(lane),
+                // Without a reservation, small jobs would empty the bucket for ever and the large
+                // one would starve.
                 Fit::Short(target, at) => self.reserve(target, lane, at),
                 // The bucket over everything is reserved for this job: all others draw on it too.
                 Fit::AllShort(at) => {
@@ -84,6 +93,8 @@ impl<P> Core<P> {
             return self.classes.first(ClassState::oldest_ready);
         }
         self.classes.first(|class| {
+            // A section takes part with its best candidate, ready or blocked: a lane of an open
+            // group may be the one that the policy wants next.
             let ready = class.oldest_ready();
             let blocked = self.blocked.first(class.section).map(|(rank, _)| rank.tie);
             ready.into_iter().chain(blocked).min()
@@ -100,6 +111,8 @@ impl<P> Core<P> {
         if let Some((_, lane)) = ready.filter(|(rank, _)| *rank <= stored) {
             return Some(lane);
         }
+        // The group was opened because one of its targets might serve. Whether one does is found
+        // out only now, when its first lane is about to be chosen.
         if !self.is_open(now, group) {
             self.blocked.set_open(group, false);
             return None;
@@ -115,11 +128,19 @@ impl<P> Core<P> {
         None
     }
 
+    /// The key and the head of a lane in the order.
+    #[inline]
+    fn head_of(&self, lane: LaneId) -> (LaneKey, JobId) {
+        let lane = &self.lanes[lane];
+        (lane.key, lane.head().expect("a lane in the order has jobs"))
+    }
+
     /// Whether a lane's head may go, and where.
     fn try_lane(&mut self, now: Time, lane: LaneId) -> Fit {
-        let Lane { key, jobs, .. } = &self.lanes[lane];
-        let head = jobs.head.expect("a lane in the order has jobs");
+        let (key, head) = self.head_of(lane);
         let cost = self.jobs[head].cost;
+        // The flow before the targets: it is one gate, and a flow that is shut makes every target
+        // of the group pointless to ask.
         match self.flows[key.flow].gate.pass(now, cost) {
             Pass::Open => {}
             Pass::Shut(until) => return Fit::FlowShut(until),
@@ -159,6 +180,8 @@ impl<P> Core<P> {
             self.watch(now, group);
         }
         match (best, short) {
+            // The bucket over everything is looked at last: a job that no target would take must
+            // not reserve it against all others.
             (Some((_, target)), _) => match self.gate.short_until(now, cost) {
                 Some(at) => Fit::AllShort(at),
                 None => Fit::Go(target),
@@ -170,6 +193,7 @@ impl<P> Core<P> {
 
     /// Whether one lane's head comes before another's in policy order.
     fn precedes(&self, one: LaneId, other: LaneId) -> bool {
+        // The order in which a selection would come to the two heads: class first, then flow.
         let order = |lane: LaneId| {
             let (section, rank) = (self.lanes[lane].key.section, self.rank(lane));
             match self.config.policy {
@@ -209,6 +233,8 @@ impl<P> Core<P> {
         now: Time,
         section: Section,
     ) -> Option<(crate::aging::Age, LaneId, TargetId)> {
+        // Lanes are tried oldest first and set aside when blocked, so that a search costs one step
+        // per lane that changed since the last one.
         let limit = self.classes[section].config.aging?;
         loop {
             let (age, lane) = self.classes[section].aging.as_ref()?.oldest()?;
@@ -218,9 +244,11 @@ impl<P> Core<P> {
             let key = self.lanes[lane].key;
             let blocker = match self.try_lane(now, lane) {
                 Fit::Go(target) => return Some((age, lane, target)),
+                // The bucket over everything is short for this job. It keeps its age, and the
+                // policy decides who waits for the bucket.
                 Fit::AllShort(_) => return None,
                 Fit::FlowShut(until) => {
-                    if let Some(at) = until.filter(|_| !self.flows[key.flow].blocked) {
+                    if let Some(at) = until.filter(|_| !self.flows[key.flow].is_blocked()) {
                         self.arm_flow(key.flow, at);
                     }
                     Blocker::Flow(key.flow)
@@ -241,8 +269,9 @@ impl<P> Core<P> {
     /// Leases the head of a lane.
     pub(super) fn grant(&mut self, now: Time, selected: Selected) -> Lease<P> {
         let Selected { lane, target, aged } = selected;
-        let Lane { key, jobs, .. } = &self.lanes[lane];
-        let (key, job) = (*key, jobs.head.expect("a selected lane has jobs"));
+        let (key, job) = self.head_of(lane);
+        // The grant draws on the bucket and may shut the gate of the flow: either way, what the
+        // reservations stood for may not hold any more.
         self.unreserve(target);
         self.reconsider_reservations(key.flow);
         self.disarm_job(job);
@@ -250,6 +279,8 @@ impl<P> Core<P> {
         let probing = self.targets[target].grant(now, cost);
         self.gate.enter(now, cost);
         self.flows[key.flow].gate.enter(now, cost);
+        // An aged job pays like any other, but does not move the clock: those that it passed lose
+        // nothing.
         self.classes.charge(key.section, key.queue, cost, !aged);
         self.take_from_lane(now, lane, job, true);
         self.running += 1;
@@ -259,20 +290,17 @@ impl<P> Core<P> {
             (self.since_aged + 1).min(AGED_TURN)
         };
         let entry = &mut self.jobs[job];
-        entry.state = State::Running(target);
-        entry.attempts_used += 1;
-        entry.probing = probing;
-        let waited = now.since(entry.ready_since.unwrap_or(now));
+        let (attempt, waited, payload) = entry.begin(now, target, probing);
         let lease = Lease {
             ticket: entry.ticket(job),
             target,
             class: key.section.class,
             flow: self.flows[key.flow].name(),
             cost,
-            attempt: entry.attempts_used,
+            attempt,
             waited,
             aged,
-            payload: entry.take_payload(),
+            payload,
         };
         let stats = self.classes.stats_mut(key.section.class);
         stats.granted += 1;

@@ -1,4 +1,9 @@
 //! The end of a lease: its job is done, failed, retried or sent elsewhere.
+//!
+//! Gates and accounts are settled first, then the target is judged, then the job goes where its
+//! outcome says, and only then are the gates' waiters tried: an overloaded target must not be
+//! offered the next job before it is suspended. A lease is checked against its ticket once, at the
+//! start; a stale one changes nothing.
 
 use super::Core;
 use crate::config::OnSuspend;
@@ -6,7 +11,6 @@ use crate::gate::Charge;
 use crate::id::{Cost, FlowId, JobId, Section, TargetId, Ticket};
 use crate::job::{Fault, Lease, Outcome, Settled, Verdict};
 use crate::jobs::State;
-use crate::lanes::LaneState;
 use crate::stats::Ended;
 use crate::time::Time;
 
@@ -25,6 +29,22 @@ pub(super) struct Leased {
 impl<P> Core<P> {
     /// Gives a lease back: how the job went, and what that says about the target. A lease of a job
     /// that has ended settles nothing.
+    ///
+    /// ```
+    /// use headworks_core::{Config, Core, Fault, Job, Outcome, Settled, Time, Verdict};
+    ///
+    /// let mut core = Core::new(Config::default(), Time::ZERO)?;
+    /// core.submit(Time::ZERO, Job::new("fetch")).expect("room");
+    /// let lease = core.next(Time::ZERO).expect("nothing is limited");
+    /// let (fault, at) = (Fault::Temporary, Time::from_secs(5));
+    /// let settled = core.finish(Time::ZERO, lease, Outcome::RetryAt { fault, at }, Verdict::Fault);
+    /// assert_eq!(settled, Settled::Delayed(at));
+    ///
+    /// let again = core.next(at).expect("its second attempt");
+    /// assert_eq!(again.attempt, 2);
+    /// assert_eq!(core.finish(at, again, Outcome::DONE, Verdict::Fine), Settled::Done("fetch"));
+    /// # Ok::<(), headworks_core::ConfigError>(())
+    /// ```
     pub fn finish(
         &mut self,
         now: Time,
@@ -33,6 +53,8 @@ impl<P> Core<P> {
         verdict: Verdict,
     ) -> Settled<P> {
         let now = self.tick(now);
+        // The ticket is the fence: a lease that was reclaimed or whose job ended must not settle
+        // the job that has its id now.
         let Some(leased) = self.leased(lease.ticket) else {
             return Settled::Stale(lease.payload);
         };
@@ -40,9 +62,13 @@ impl<P> Core<P> {
             Outcome::Done { cost: Some(cost) } => Charge::Actual(cost),
             // The target did nothing: all of the charge moves on with the job, or is returned.
             Outcome::Unused | Outcome::Elsewhere => Charge::Returned,
+            // A failed attempt, or one that nobody reported, may have cost the target everything
+            // that was estimated.
             _ => Charge::Kept,
         };
         self.leave_gates(now, &leased, charge);
+        // Before the job is put back: if the target is suspended by this verdict, the job must not
+        // be offered to it again.
         self.judge(now, &leased, verdict);
         let settled = self.settle(now, &leased, outcome, lease.payload);
         self.open_target(leased.target);
@@ -77,7 +103,7 @@ impl<P> Core<P> {
             section: entry.section(),
             flow: entry.flow,
             cost: entry.cost,
-            probing: entry.probing,
+            probing: entry.is_probe(),
         })
     }
 
@@ -95,20 +121,14 @@ impl<P> Core<P> {
             Charge::Returned => None,
         };
         let queue = flow.queue(section).expect("a running job has a queue");
-        let blocked = flow.blocked;
+        let blocked = flow.is_blocked();
         self.classes.settle(section, queue, cost, actual);
         if actual == Some(cost) {
             return;
         }
         // The tag moved. Blocked lanes may be ranked too early, never too late.
         if actual.is_none_or(|actual| actual < cost) {
-            for index in 0..self.classes[section].queue(queue).lanes().len() {
-                let lane = self.classes[section].queue(queue).lanes()[index];
-                if self.lanes[lane].state == LaneState::Blocked {
-                    let (group, rank) = (self.lanes[lane].key.group, self.rank(lane));
-                    self.blocked.rerank(lane, group, section, rank);
-                }
-            }
+            self.rerank_blocked(section, queue);
         }
         self.classes.requeue(section, queue, blocked);
     }
@@ -121,7 +141,7 @@ impl<P> Core<P> {
         }
         let entry = &self.jobs[job];
         match outcome {
-            _ if entry.cancelled || outcome == Outcome::Unused => {
+            _ if entry.is_cancelled() || outcome == Outcome::Unused => {
                 self.end_leased(job, |ended| &mut ended.cancelled);
                 Settled::Cancelled(payload)
             }
@@ -131,7 +151,7 @@ impl<P> Core<P> {
                 Settled::Returned(payload)
             }
             Outcome::Retry { fault, random } => {
-                let at = now + self.config.backoff.delay(entry.attempts_used, random);
+                let at = now + self.config.backoff.delay(entry.attempts_used(), random);
                 self.retry(job, fault, at, payload)
             }
             Outcome::RetryAt { fault, at } => self.retry(job, fault, at, payload),
@@ -143,10 +163,9 @@ impl<P> Core<P> {
     fn retry(&mut self, job: JobId, fault: Fault, at: Time, payload: P) -> Settled<P> {
         let entry = &mut self.jobs[job];
         if fault == Fault::Overload {
-            // Waiting for a target that has too much to do is not the job's fault.
-            entry.attempts_used -= 1;
+            entry.return_attempt();
         }
-        if entry.attempts_used >= entry.attempts {
+        if !entry.has_attempts_left() {
             return self.fail(job, payload);
         }
         let (class, targets, cost, flow) = (entry.class, entry.targets, entry.cost, entry.flow);
@@ -164,16 +183,15 @@ impl<P> Core<P> {
             return Settled::Merged(payload);
         }
         self.classes.stats_mut(class).retried += 1;
-        let entry = &mut self.jobs[job];
-        entry.put_back(payload);
-        entry.sent_elsewhere = false;
-        entry.state = State::Arriving;
+        self.jobs[job].try_again(payload);
         self.enter_delay(job, at, false);
         Settled::Delayed(at)
     }
 
     fn elsewhere(&mut self, now: Time, job: JobId, target: TargetId, payload: P) -> Settled<P> {
         let (group, cost) = (self.jobs[job].group, self.jobs[job].cost);
+        // Never back to the target that refused it, or two targets could pass a job to and fro
+        // without an end.
         let rest = self.targets.without(group, target, now);
         let fitting = rest.and_then(|rest| self.targets.that_fit(rest, cost, now));
         if let Some(rest) = rest.filter(|rest| Some(*rest) != fitting) {
@@ -192,10 +210,7 @@ impl<P> Core<P> {
             return self.fail(job, payload);
         }
         self.set_group(job, rest);
-        let entry = &mut self.jobs[job];
-        entry.attempts_used -= 1;
-        entry.sent_elsewhere = true;
-        entry.put_back(payload);
+        self.jobs[job].send_elsewhere(payload);
         self.enter_lane(now, job);
         Settled::Elsewhere
     }

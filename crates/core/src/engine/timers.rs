@@ -1,4 +1,9 @@
 //! The passage of time: jobs that are due or expire, gates that open.
+//!
+//! Every call begins with [`tick`](Core::tick). A job has one timer at most, for whichever comes
+//! first of its start and its expiry, and a target and a flow have one each. A timer belongs to its
+//! entry: code that forgets one of them must cancel it first, or it fires for the next owner of the
+//! id.
 
 use super::Core;
 use crate::config::OnSuspend;
@@ -69,7 +74,7 @@ impl<P> Core<P> {
         let Some(entry) = self.jobs.by_id(job).filter(|entry| entry.timer.is_none()) else {
             return;
         };
-        if entry.expire_at.is_some_and(|at| at <= now) {
+        if entry.has_expired(now) {
             self.expire(now, job);
         } else if let State::Delayed { .. } = entry.state {
             self.job_ready(now, job);
@@ -84,7 +89,7 @@ impl<P> Core<P> {
     /// A delayed job's time has come: it joins its lane, or is postponed if there is no place or no
     /// target yet.
     pub(super) fn job_ready(&mut self, now: Time, job: JobId) {
-        if self.jobs[job].expire_at.is_some_and(|at| at <= now) {
+        if self.jobs[job].has_expired(now) {
             return self.expire(now, job);
         }
         let (class, group) = (self.jobs[job].class, self.jobs[job].group);
@@ -97,6 +102,7 @@ impl<P> Core<P> {
             (Some(until), OnSuspend::Delay) => return self.postpone(job, until, true),
             (Some(_), OnSuspend::Keep) | (None, _) => {}
         }
+        // A delayed job sheds nobody. It tries again later: admitted once, it is never lost.
         if self.places_free(section) == 0 || !self.has_room_at_target(group) {
             let by = self.config.postpone_by.max(SHORTEST_POSTPONEMENT);
             return self.postpone(job, now + by, false);
@@ -117,6 +123,7 @@ impl<P> Core<P> {
     /// Delays a job that is in no lane until a suspension ends; it ends as merged if another
     /// delayed job has its delay key.
     pub(super) fn suspend(&mut self, job: JobId, until: Time) {
+        // A waiting job does not hold its delay key, so another one may be delayed under it by now.
         let key = self.jobs[job].delay_key;
         if key.is_none_or(|key| !self.delayed.has_key(key)) {
             return self.enter_delay(job, until, true);
@@ -129,7 +136,7 @@ impl<P> Core<P> {
     pub(super) fn enter_delay(&mut self, job: JobId, due: Time, suspended: bool) {
         let (key, flow) = (self.jobs[job].delay_key, self.jobs[job].flow);
         self.delayed.insert(key);
-        self.flows[flow].delayed += 1;
+        self.flows[flow].count_delayed();
         self.set_due(job, due, suspended);
     }
 
@@ -140,7 +147,7 @@ impl<P> Core<P> {
         let entry = &mut self.jobs[job];
         let (key, flow) = (entry.delay_key, entry.flow);
         self.delayed.remove(key);
-        self.flows[flow].delayed -= 1;
+        self.flows[flow].count_released();
     }
 
     /// Says when a delayed job is due, and whether that is the end of a suspension.
@@ -176,7 +183,7 @@ impl<P> Core<P> {
 
     /// A suspension no longer delays a job: it is due, unless it is to start later.
     pub(super) fn release(&mut self, now: Time, job: JobId) {
-        match self.jobs[job].start_at.filter(|at| *at > now) {
+        match self.jobs[job].starts_after(now) {
             Some(at) => self.set_due(job, at, false),
             None => self.job_ready(now, job),
         }
@@ -186,12 +193,7 @@ impl<P> Core<P> {
     pub(super) fn arm_job(&mut self, job: JobId) {
         self.disarm_job(job);
         let entry = &mut self.jobs[job];
-        let at = match entry.state {
-            State::Delayed { due, .. } => Some(entry.expire_at.map_or(due, |at| at.min(due))),
-            State::Waiting(_) => entry.expire_at,
-            State::Arriving | State::Running(_) => None,
-        };
-        if let Some(at) = at {
+        if let Some(at) = entry.next_time() {
             entry.timer = Some(self.timers.set(at, Timer::Job(job)));
         }
     }

@@ -1,6 +1,21 @@
 //! Errors of a driver that misuses rounds.
+//!
+//! Each names the state that the call does not fit, and the way out. A call that returns one has
+//! changed nothing. Late answers of workers are no errors: they settle as
+//! [`Stale`](super::Settled::Stale).
 
 /// A call that does not fit the state of the rounds, or settings that could never work.
+///
+/// ```
+/// use headworks_core::rounds::{Rounds, RoundsError};
+/// use headworks_core::Time;
+///
+/// let mut rounds = Rounds::default();
+/// rounds.seed(Time::ZERO, vec!["/"].into())?;
+/// let again = rounds.seed(Time::ZERO, vec!["/"].into());
+/// assert_eq!(again, Err(RoundsError::AlreadySeeded));
+/// # Ok::<(), RoundsError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RoundsError {

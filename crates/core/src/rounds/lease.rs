@@ -1,4 +1,8 @@
 //! One node handed out to be worked on, and how that ends.
+//!
+//! The [`LeaseId`] is a fence: it is never used again, so a worker whose node was given to another
+//! settles nothing. A driver must settle each lease once, or [reclaim](super::Rounds::reclaim) it
+//! when its worker is lost; until then its round cannot close.
 
 use crate::Time;
 
@@ -22,6 +26,16 @@ pub struct Lease<N> {
 }
 
 /// The children a node turned out to have: the nodes of the next round.
+///
+/// ```
+/// use headworks_core::rounds::Discovered;
+///
+/// let folders = Discovered::from(vec!["/a", "/b"]);
+/// assert_eq!(folders.len(), 2);
+/// // Kept in the driver's store, and loaded when their round comes.
+/// let stored: Discovered<&str> = Discovered::Count(1_000_000);
+/// assert!(!stored.is_empty() && Discovered::<&str>::none().is_empty());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Discovered<N> {
     /// The nodes themselves, kept in memory until their round.

@@ -1,4 +1,8 @@
 //! Handing out the nodes of the current round, and taking back what became of them.
+//!
+//! A node is leased to one worker at a time and ends in exactly one of done and failed. Children
+//! are declared in the call that ends their parent: declared later, the round below could already
+//! have closed without them.
 
 use super::{Discovered, Lease, LeaseId, Rounds, Settled, State};
 use crate::Time;
@@ -44,6 +48,26 @@ impl<N: Clone> Rounds<N> {
 
     /// Tries a node again in this round, not before `at`. If `at` lies beyond the node's retry
     /// budget, it fails now: waiting for it would only hold the round.
+    ///
+    /// ```
+    /// use headworks_core::rounds::{Discovered, Rounds, Settled};
+    /// use headworks_core::Time;
+    ///
+    /// let mut rounds = Rounds::default();
+    /// rounds.seed(Time::ZERO, vec!["/"].into())?;
+    /// let lease = rounds.next(Time::ZERO).expect("a node");
+    /// let at = Time::from_secs(2);
+    /// assert_eq!(rounds.retry(Time::ZERO, lease.id, at), Settled::Delayed(at));
+    /// assert!(rounds.next(Time::from_secs(1)).is_none());
+    /// assert_eq!(rounds.wake_at(), Some(at));
+    ///
+    /// let lease = rounds.next(at).expect("its second attempt");
+    /// assert_eq!(lease.attempt, 2);
+    /// let settled = rounds.finish(at, lease.id, Discovered::none());
+    /// assert_eq!(settled, Settled::Done { closed: true });
+    /// assert!(rounds.is_completed(), "the next round is empty");
+    /// # Ok::<(), headworks_core::rounds::RoundsError>(())
+    /// ```
     pub fn retry(&mut self, now: Time, lease: LeaseId, at: Time) -> Settled {
         self.see(now);
         let Some(mut held) = self.window.take(lease) else {

@@ -124,6 +124,22 @@ pub enum Advanced {
 }
 
 /// Nodes worked off breadth-first, one round after the other. See the [module](self).
+///
+/// ```
+/// use headworks_core::rounds::{Advanced, Leave, Rounds};
+/// use headworks_core::Time;
+///
+/// // One side alone gives itself leave.
+/// let mut rounds = Rounds::default();
+/// rounds.seed(Time::ZERO, vec!["/"].into())?;
+/// let root = rounds.next(Time::ZERO).expect("the root");
+/// let _ = rounds.finish(Time::ZERO, root.id, vec!["/a", "/b"].into());
+/// assert!(rounds.next(Time::ZERO).is_none(), "they belong to the next round");
+/// let leave = Leave::alone(rounds.position());
+/// assert_eq!(rounds.advance(Time::ZERO, leave), Advanced::Entered(1));
+/// assert_eq!(rounds.next(Time::ZERO).map(|lease| lease.node), Some("/a"));
+/// # Ok::<(), headworks_core::rounds::RoundsError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Rounds<N> {
     config: RoundsConfig,

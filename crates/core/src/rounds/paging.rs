@@ -1,4 +1,8 @@
 //! Bringing in nodes that the driver's store keeps, and changing how many there are.
+//!
+//! A round counts the nodes that were declared, in memory or not. The driver owns those that are
+//! not: it must hand each to [`load`](Rounds::load) exactly once, and [withdraw](Rounds::withdraw)
+//! those that it will not, or the round never closes.
 
 use super::{Discovered, MAX_ROUND, Rounds, RoundsError, State};
 use crate::Time;
@@ -42,6 +46,19 @@ impl<N: Clone> Rounds<N> {
 
     /// Takes nodes that were declared by count, each exactly once, as many as there is room for.
     /// Pass the iterator by `&mut` to keep the rest.
+    ///
+    /// ```
+    /// use headworks_core::rounds::{Discovered, Loaded, Rounds};
+    /// use headworks_core::Time;
+    ///
+    /// let mut rounds = Rounds::default();
+    /// rounds.seed(Time::ZERO, Discovered::Count(3))?;
+    /// let want = rounds.wants().expect("nothing is in memory yet");
+    /// let mut stored = ["/a", "/b", "/c"].into_iter(); // rows of that depth
+    /// assert_eq!(rounds.load(want.round, &mut stored), Loaded::Taken(3));
+    /// assert_eq!(rounds.wants(), None, "all that were declared are in memory");
+    /// # Ok::<(), headworks_core::rounds::RoundsError>(())
+    /// ```
     pub fn load(&mut self, round: u32, nodes: impl IntoIterator<Item = N>) -> Loaded {
         let seeded = self.is_seeded();
         if !seeded || round != self.current.round || self.current.closed.is_some() {

@@ -1,4 +1,8 @@
 //! Where a side stands, and the leave to go on.
+//!
+//! Both are plain values that travel between a side and its [`Coordinator`](crate::Coordinator). A
+//! [`Position`] only moves forward within a pass. A [`Leave`] names its round, so a late or
+//! repeated one does nothing; only a coordinator or a side without a partner may make one.
 
 /// The state of the rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +21,19 @@ pub enum State {
 }
 
 /// How far one side has come: all that the other side needs to know of it.
+///
+/// ```
+/// use headworks_core::rounds::{Rounds, State};
+/// use headworks_core::Time;
+///
+/// let mut rounds = Rounds::<&str>::default();
+/// assert!(!rounds.position().has_closed(0), "not seeded is not complete");
+/// rounds.seed(Time::ZERO, Vec::new().into())?;
+/// let position = rounds.position();
+/// assert_eq!(position.state, State::Completed);
+/// assert!(position.has_closed(0) && position.is_done());
+/// # Ok::<(), headworks_core::rounds::RoundsError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Position {

@@ -1,4 +1,8 @@
 //! The numbers of one round, for progress displays and forecasts.
+//!
+//! A snapshot that [`Rounds`](super::Rounds) fills in; nothing is decided by it. `declared` may
+//! still grow while the round above is open, so an [`eta`](Progress::eta) is one of what is known
+//! so far.
 
 use crate::Time;
 use std::time::Duration;
@@ -38,6 +42,20 @@ impl Progress {
 
     /// How much longer this round takes if it goes on as it did so far; `None` before the first
     /// node has ended.
+    ///
+    /// ```
+    /// use headworks_core::rounds::{Discovered, Rounds};
+    /// use headworks_core::Time;
+    /// use std::time::Duration;
+    ///
+    /// let mut rounds = Rounds::default();
+    /// rounds.seed(Time::ZERO, vec!["/a", "/b", "/c"].into())?;
+    /// let lease = rounds.next(Time::ZERO).expect("a node");
+    /// let now = Time::from_secs(10);
+    /// let _ = rounds.finish(now, lease.id, Discovered::none());
+    /// assert_eq!(rounds.progress().eta(now), Some(Duration::from_secs(20)));
+    /// # Ok::<(), headworks_core::rounds::RoundsError>(())
+    /// ```
     #[must_use]
     pub fn eta(&self, now: Time) -> Option<Duration> {
         if self.closed.is_some() {

@@ -1,6 +1,8 @@
 //! The nodes of the current round that are in memory: ready, leased or delayed.
 //!
-//! Owns the nodes and the fence. Knows nothing of counts, rounds or states.
+//! Owns the nodes and the fence on leases: each node is in exactly one of the three, and a lease id
+//! is never issued twice. Knows nothing of counts, rounds or states, and never drops a node that it
+//! was not told to.
 
 use super::lease::LeaseId;
 use crate::Time;

@@ -1,7 +1,8 @@
 //! How full the queue is, readable without the lock.
 //!
 //! The tracker asks for every announce: a read must not wait for a thread that holds the lock and
-//! lost its processor.
+//! lost its processor. Only the holder of the lock writes. A reader may see numbers of two moments,
+//! so it must not derive a decision from them that has to be exact.
 
 use super::state::State;
 use headworks_core::{Pressure, Thresholds};

@@ -71,6 +71,8 @@ impl<P> Driver<P> {
         if state.after.is_empty() {
             return answer;
         }
+        // Taken out under the lock, carried out without it: wakers and listeners are other people's
+        // code.
         let after = std::mem::take(&mut state.after);
         drop(state);
         self.deliver(after);
@@ -78,6 +80,7 @@ impl<P> Driver<P> {
     }
 
     fn deliver(&self, after: After<P>) {
+        // Wakers first: a listener may take its time, and a granted caller should not wait for it.
         for waker in after.wake {
             waker.wake();
         }
@@ -134,6 +137,7 @@ impl<P> Driver<P> {
     ) -> Result<(WaiterId, Lease<Task<P>>), Denied> {
         self.with(now, |state| {
             let (waiter, ticket) = state.enter(now, job, false)?;
+            // The grant must be seen now, and not by a later poll: this caller does not wait.
             state.pump(now);
             match state.waiters[waiter.0].message.take() {
                 Some(Message::Granted(lease)) => return Ok((waiter, lease)),
@@ -341,6 +345,7 @@ impl<P> Driver<P> {
     /// Stops one idle worker. `false` if none is idle.
     pub(crate) fn stop_idle_worker(&self, now: Time) -> bool {
         self.with(now, |state| {
+            // Only one that has nothing to do: work is never taken from a worker.
             if state.idle.is_empty() {
                 return false;
             }

@@ -1,9 +1,22 @@
 //! How many workers there should be, and when to ask the scaler.
+//!
+//! The scaler decides, the timer task carries it out; this part sees that the timer is woken when
+//! the scaler would answer something other than "hold", and only then. `told` remembers that it
+//! was, so that a queue that stays full wakes the timer once and not with every submit.
 
 use super::state::State;
 use headworks_core::{Scale, Scaler, Thresholds, Time};
 
 /// How many workers there should be.
+///
+/// ```
+/// use headworks_pool::{Thresholds, Workers};
+///
+/// let mut thresholds = Thresholds::default();
+/// thresholds.scale = 30; // add workers from 30 % of the queue on
+/// let workers = Workers { thresholds, ..Workers::new(2, 16) };
+/// assert_eq!((workers.base, workers.max), (2, 16));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workers {
     /// The number that is always there, at least one.

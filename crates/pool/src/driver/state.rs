@@ -116,6 +116,8 @@ impl<P> State<P> {
                 ..
             } = refused;
             match reason {
+                // A full queue and a busy slot are the same answer to a caller that does not wait,
+                // and neither books a place.
                 Reason::Full | Reason::TargetFull if !may_wait => Denied::WouldWait,
                 _ => Denied::Refused {
                     reason,
@@ -130,6 +132,8 @@ impl<P> State<P> {
     /// timer calls in time.
     #[inline(always)]
     pub(super) fn pump(&mut self, now: Time) {
+        // A job is leased only when somebody can run it: a lease without a runner would hold a
+        // slot.
         while self.runners == Runners::Callers || !self.idle.is_empty() {
             match self.core.next(now) {
                 Some(lease) => self.hand_over(lease),
@@ -138,6 +142,8 @@ impl<P> State<P> {
         }
         self.pass_events_on();
         let wake = self.core.wake_at();
+        // Woken only if the timer would sleep too long. A time that moved later costs one early
+        // wake-up, not one per call.
         let sooner = wake.is_some_and(|wake| self.armed.is_none_or(|armed| wake < armed));
         if sooner {
             self.armed = wake;

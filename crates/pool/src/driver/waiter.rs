@@ -1,4 +1,8 @@
 //! Waiters: where workers and callers wait for the core's decision.
+//!
+//! A waiter has at most one message and one waker. It is made under the lock and removed by the
+//! task that waits in it; the driver never removes one that may still be polled. A message that
+//! nobody took is given back when the waiter is removed.
 
 use crate::notice::{Denied, EndReason};
 use headworks_core::{Lease, Ticket};

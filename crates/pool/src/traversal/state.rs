@@ -78,6 +78,8 @@ impl<N> Sides<N> {
                     moved |= self.rounds(side).position() != before;
                 }
             }
+            // Entering a round can give the other side leave, so both are asked until neither
+            // moves.
             entered |= moved;
             if !moved {
                 return entered;
@@ -113,6 +115,7 @@ impl<N> Sides<N> {
                 let settled = rounds.finish(now, lease.id, Discovered::Nodes(children));
                 (settled, None)
             }
+            // Tried again it would fail again, and hold its round for the whole retry budget.
             Err(error) if error.permanent => (rounds.fail(now, lease.id), Some(error)),
             Err(error) => (rounds.retry(now, lease.id, retry_at), Some(error)),
         };

@@ -1,7 +1,12 @@
 //! A worker of one side: leases a node, lists it, settles it.
+//!
+//! It holds the lock for a lease or a settlement, never while an adapter lists, so that a slow side
+//! does not hold the other. An adapter that panics has failed to list that node; the worker goes
+//! on.
 
 use super::state::Step;
 use super::{Adapter, ListError, Shared};
+use crate::clock::random;
 use futures_util::FutureExt;
 use headworks_core::Side;
 use headworks_core::rounds::Lease;
@@ -44,8 +49,7 @@ async fn list<N: Send + Sync + 'static, A: Adapter<N>>(
     // Nodes are wrapped, and so allocated, without the lock.
     let listed = listed.map(|children| children.into_iter().map(Arc::new).collect());
     let now = shared.clock.now();
-    let random = fastrand::u64(..);
-    let retry_at = now + shared.backoff.delay(lease.attempt, random);
+    let retry_at = now + shared.backoff.delay(lease.attempt, random());
     let settled = (shared.sides.lock()).settle(side, now, lease, listed, retry_at);
     let (closed, _error) = settled;
     if closed {

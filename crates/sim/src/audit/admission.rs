@@ -29,6 +29,7 @@ impl Model {
             "admitted after its expiry".into()
         })?;
         let section = self.section(job.class, &self.fitting(job.targets, job.cost));
+        // Counted before the job enters: it is not among those that fill the bound.
         let full = self.held(section).count() >= self.config.bound.places();
         let delayed = self
             .jobs
@@ -49,8 +50,8 @@ impl Model {
         self.require(!full, || {
             format!("admitted beyond the bound ({before} waited)")
         })?;
-        if job.booking.is_some() {
-            self.coverage.note("admitted with a booking");
+        if let Some(booking) = job.booking {
+            self.used_booking(section, booking);
         }
         if shed.is_some() {
             self.coverage.note("admitted by shedding");
@@ -86,6 +87,7 @@ impl Model {
         let least = self.min_retry(job, refused.reason).min(LONGEST);
         let told = refused
             .retry_after
+            // The core counts in whole nanoseconds, this model in floating point.
             .map(|after| after + Duration::from_micros(1));
         self.require(told.is_none_or(|told| told >= least), || {
             format!(
@@ -93,6 +95,7 @@ impl Model {
                 refused.reason, refused.retry_after
             )
         })?;
+        // A hint of zero is no hint: a client that obeys it comes back into the same refusal.
         let hints = matches!(
             refused.reason,
             Reason::Full | Reason::TargetFull | Reason::DeadlineUnreachable
@@ -100,15 +103,23 @@ impl Model {
         let hinted = refused
             .retry_after
             .is_some_and(|after| after > Duration::ZERO);
-        let booked_out = refused.reason == Reason::Full && self.booked > 0;
-        self.require(!hints || hinted || booked_out, || {
+        self.require(!hints || hinted, || {
             format!("refused as {} without a time to wait", refused.reason)
         })?;
+        // A caller that only tries does not return for a booking, and the place would be kept for
+        // nobody.
         self.require(sheds || refused.booking.is_none(), || {
             "a place was booked for a caller that must not shed".into()
         })?;
-        if refused.booking.is_some() {
-            self.booked += 1;
+        let section = self.section(job.class, &self.fitting(job.targets, job.cost));
+        if refused.reason == Reason::Full && sheds {
+            self.check_booking(job, section, refused)?;
+        }
+        if let Some(booking) = refused.booking {
+            if refused.booking == job.booking {
+                self.coverage.note("kept its turn");
+            }
+            self.book(section, job.flow, booking, refused.retry_after);
         }
         Ok(())
     }
@@ -118,7 +129,9 @@ impl Model {
         let allowed = self.fitting(job.targets, job.cost);
         let section = self.section(job.class, &allowed);
         let usable = self.usable_at(&allowed);
-        let flow_fits = self.flow_meter(job.flow).fits(job.cost);
+        // A refused job leaves no flow behind, and no bucket that begins to fill.
+        let most = self.flow_limits(job.flow).max_cost;
+        let flow_fits = most.is_none_or(|most| job.cost <= most);
         match reason {
             Reason::Draining => self.draining,
             Reason::UnknownClass => !job.class.is_valid_in(&self.config.classes),
@@ -149,15 +162,18 @@ impl Model {
                 let full = allowed.len() == 1 && alone.count() >= self.single_target_bound();
                 full && !(sheds && self.is_under_share_at_target(job, &allowed))
             }
+            // How long a job waits is the core's estimate. With nobody ahead there is nothing to
+            // estimate.
             Reason::DeadlineUnreachable => {
                 self.config.refuse_unreachable
                     && job.expire_at.is_some()
                     && self.jobs_ahead(job) > 0
             }
             Reason::Full if !sheds => {
-                self.booked > 0 || self.held(section).count() >= self.config.bound.places()
+                let free = self.free_places(section);
+                free <= self.most_kept(section, job.flow)
             }
-            Reason::Full => self.is_full_for(section, job.flow),
+            Reason::Full => self.is_full_for(section, job),
             _ => false,
         }
     }
@@ -200,15 +216,17 @@ impl Model {
 
     /// Whether the queue is full for this flow: the free places are booked, or it may take none
     /// from another flow.
-    fn is_full_for(&self, section: Section, flow: Flow) -> bool {
-        let places = self.config.bound.places();
+    fn is_full_for(&self, section: Section, job: &Job<JobNumber>) -> bool {
+        let (places, flow) = (self.config.bound.places(), job.flow);
         let taken = self.held(section).count();
+        // Places are free, so only bookings can be in the way.
         if taken < places {
-            return self.booked > 0;
+            return self.free_places(section) <= self.most_kept(section, flow);
         }
         taken > places
             || !self.is_under_share(section, flow)
             || self.flow_over_share(section, flow).is_none()
+            || self.waits_for_bookings(section, job)
     }
 
     /// Whether an arrival is entitled to the place of a job that waits for the same target: its
@@ -230,10 +248,16 @@ impl Model {
         let newcomer = if mine == 0 { weight } else { 0 };
         let weights = lanes.keys().map(|(_, flow)| self.flow_weight(*flow));
         let weights = weights.sum::<u64>() + newcomer;
+        // With the arrival's own place: equal burdens must not shed each other in turn.
         let after = ((mine + 1) << 20) / weight;
         mine * weights < self.single_target_bound() as u64 * weight
             && (lanes.iter())
                 .any(|((_, flow), held)| (held << 20) / self.flow_weight(*flow) > after)
+    }
+
+    fn free_places(&self, section: Section) -> u64 {
+        let taken = self.held(section).count();
+        self.config.bound.places().saturating_sub(taken) as u64
     }
 
     fn holds(&self, section: Section, flow: Flow) -> u64 {
@@ -301,8 +325,9 @@ impl Model {
         let full = self.held(section).count() >= self.config.bound.places();
         self.require(full, || "shed though there was room".into())?;
         if displaces
-            && !(self.is_under_share(section, flow)
-                && self.flow_over_share(section, flow).is_some())
+            && (!self.is_under_share(section, flow)
+                || self.flow_over_share(section, flow).is_none()
+                || self.waits_for_bookings(section, arrival))
         {
             self.coverage.note("displaced");
             return Ok(());
@@ -321,6 +346,7 @@ impl Model {
         self.require(greatest == Some(most(job.flow)), || {
             format!("job {} was shed, but another flow holds more", job.payload)
         })?;
+        // The newest waited least; any other victim would lose more.
         let newer = self.held(section).any(|(_, record)| {
             record.flow == job.flow && record.joined > self.jobs[&job.payload].joined
         });

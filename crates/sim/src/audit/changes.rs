@@ -15,9 +15,15 @@ impl Model {
                 self.ended(*ticket, "expired")
             }
             Event::Shed {
-                ticket, booking, ..
+                ticket,
+                job,
+                retry_after,
+                booking,
             } => {
-                self.booked += u64::from(booking.is_some());
+                if let Some(booking) = booking {
+                    let section = self.section_of(&self.jobs[&job.payload]);
+                    self.book(section, job.flow, *booking, *retry_after);
+                }
                 self.ended(*ticket, "shed")
             }
             Event::Merged { ticket, .. } => self.ended(*ticket, "merged"),
@@ -61,10 +67,10 @@ impl Model {
     fn target_changed(&mut self, target: TargetId, state: TargetState) -> Result<(), Violation> {
         self.coverage.note(format!("target {state}"));
         while self.targets.len() <= target.index() {
-            let config = self.config.targets[self.targets.len()];
+            let limits = self.target_limits(self.targets.len());
             self.targets.push(TargetModel {
                 state: TargetState::Active,
-                meter: Meter::new(config.limits, self.now),
+                meter: Meter::new(limits, self.now),
                 probe: false,
             });
         }
@@ -116,6 +122,8 @@ impl Model {
     pub(super) fn process_due(&mut self, now: Time) {
         let (now, calls) = (self.now.max(now), self.calls);
         for record in self.jobs.values_mut() {
+            // A job that moved in this call is due in the next at the earliest: the core acts once
+            // per call on each timer.
             if record.place == JobState::Delayed && record.due <= now && record.moved < calls {
                 record.place = JobState::Waiting;
                 record.joined = 2 * calls;
@@ -129,26 +137,14 @@ impl Model {
         self.reloaded_in = self.calls;
         let now = self.now;
         self.config = config;
-        self.gate.reconfigure(self.config.limits, now);
-        for (flow, meter) in &mut self.flows {
-            meter.reconfigure(
-                self.config
-                    .flows
-                    .get(flow)
-                    .unwrap_or(&self.config.default_flow)
-                    .limits,
-                now,
-            );
-        }
-        for (index, config) in self.config.targets.iter().enumerate() {
-            match self.targets.get_mut(index) {
-                Some(target) => target.meter.reconfigure(config.limits, now),
-                None => self.targets.push(TargetModel {
-                    state: TargetState::Active,
-                    meter: Meter::new(config.limits, now),
-                    probe: false,
-                }),
-            }
+        self.limits_changed();
+        for index in self.targets.len()..self.config.targets.len() {
+            let limits = self.target_limits(index);
+            self.targets.push(TargetModel {
+                state: TargetState::Active,
+                meter: Meter::new(limits, now),
+                probe: false,
+            });
         }
     }
 
@@ -191,6 +187,7 @@ impl Model {
     /// back.
     fn still_allowed(&self, record: &JobRecord) -> Vec<u32> {
         let mut allowed = self.fitting(record.named, record.cost);
+        // Settings that let more targets serve it do not undo a refusal.
         if record.sent_elsewhere {
             allowed.retain(|target| record.allowed.contains(target));
         }

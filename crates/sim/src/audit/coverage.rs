@@ -9,7 +9,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    pub(super) fn note(&mut self, what: impl Into<String>) {
+    pub(crate) fn note(&mut self, what: impl Into<String>) {
         *self.counts.entry(what.into()).or_default() += 1;
     }
 
@@ -17,6 +17,10 @@ impl Coverage {
     #[must_use]
     pub fn count(&self, what: &str) -> u64 {
         self.counts.get(what).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn has(&self, what: &str) -> bool {
+        self.count(what) > 0
     }
 
     /// Adds the counts of another.

@@ -17,6 +17,7 @@ impl Model {
             probing,
             ..
         } = self.jobs[&number].clone();
+        // The probe is over with the lease, however it ended.
         if probing {
             self.targets[target as usize].probe = false;
         }
@@ -39,8 +40,7 @@ impl Model {
             self.flows.get_mut(&flow).expect("just made"),
             &mut self.targets[target].meter,
         ] {
-            meter.add_requests(now, requests);
-            meter.add_cost(now, surplus);
+            meter.refund(now, requests, surplus);
         }
     }
 

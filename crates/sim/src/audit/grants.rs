@@ -65,7 +65,15 @@ impl Model {
             self.coverage.note("aged");
         }
         self.apply_grant(number, lease.target);
-        Ok(())
+        let meters = [
+            &self.gate,
+            &self.flows[&record.flow],
+            &self.targets[lease.target.index()].meter,
+        ];
+        let exceeded = meters.into_iter().find_map(Meter::exceeded);
+        self.require(exceeded.is_none(), || {
+            format!("job {number}: {}", exceeded.unwrap_or_default())
+        })
     }
 
     fn check_target(&mut self, record: &JobRecord, target: TargetId) -> Result<(), Violation> {
@@ -117,6 +125,10 @@ impl Model {
         }
         self.gate.enter(now, cost);
         self.flow_meter(flow).enter(now, cost);
+        let class = self.jobs[&number].class;
+        *self.granted_cost.entry(class).or_default() += cost.0;
+        let section = self.section_of(&self.jobs[&number]);
+        self.charged_flows.insert((section, flow));
     }
 
     /// Checks that the lease respects the order of its lane, its flow and the policy.
@@ -135,6 +147,8 @@ impl Model {
                     format!("job {number} overtook job {other} of its lane")
                 });
             }
+            // An aged job may pass anybody; a blocked one or one that a reservation keeps away is
+            // passed by right.
             if aged || self.obstacle(waiting).is_some() || self.is_reserved_from(*other, waiting) {
                 continue;
             }
@@ -145,6 +159,7 @@ impl Model {
             }
             let inverted = match self.config.policy {
                 Policy::Strict => waiting.class < record.class,
+                // Only class 0 is strict; among the others the order of two grants says nothing.
                 Policy::Hybrid => waiting.class == Class(0) && record.class != Class(0),
                 Policy::Fifo => older,
                 // Shares are checked over time, not grant by grant.
@@ -173,6 +188,7 @@ impl Model {
     fn is_reserved_within(&self, chain: usize, number: JobNumber, record: &JobRecord) -> bool {
         self.waiting().any(|(other, waiting)| {
             let reserved = || {
+                // The chain ends: each reservation belongs to another target.
                 chain > 1
                     && self.obstacle(waiting).is_none()
                     && self.is_reserved_within(chain - 1, *other, waiting)
@@ -195,6 +211,7 @@ impl Model {
     }
 
     fn only_cost_is_missing(&self, record: &JobRecord) -> bool {
+        // Within rounding the core may see the bucket on either side of enough; both are right.
         let times = [self.now - ROUNDING, self.now, self.now + ROUNDING];
         times.into_iter().any(|now| {
             matches!(
@@ -231,6 +248,7 @@ impl Model {
             match book.state {
                 TargetState::Active => {}
                 TargetState::Probation if !book.probe => {}
+                // A target that serves nobody blocks nothing by its meter.
                 _ => continue,
             }
             match book.meter.block(now, record.cost) {
@@ -263,6 +281,8 @@ impl Model {
                 }
             }
         }
+        // Without a wake-up a driver would sleep for ever, so no length of time may change the
+        // answer.
         if wake.is_none() {
             let mut later = self.after_idle_time();
             later.now += Duration::from_secs(100 * 365 * 86_400);

@@ -5,19 +5,23 @@
 //! specification is a [`Violation`].
 
 mod admission;
+mod booked_places;
 mod changes;
 mod coverage;
 mod ends;
 mod grants;
 mod invariants;
+mod local;
+mod memory;
 mod meter;
 mod model;
+mod window;
 
 pub use coverage::Coverage;
 
 use headworks_core::{
-    Cancelled, Config, ConfigError, Core, Event, Job, Lease, Outcome, Refused, Settled, TargetId,
-    TargetSet, TargetState, Ticket, Time, Verdict,
+    Cancelled, Config, ConfigError, Core, Event, Job, Lease, LocalLimits, Outcome, Refused,
+    Settled, TargetId, TargetSet, TargetState, Ticket, Time, Verdict,
 };
 use model::{JobState, Model};
 use thiserror::Error;
@@ -329,6 +333,19 @@ impl Audited {
         Ok(answer)
     }
 
+    /// [`Core::set_limits`], checked.
+    ///
+    /// # Errors
+    /// The guarantee that was violated.
+    pub fn set_limits(&mut self, now: Time, local: LocalLimits) -> Result<(), Violation> {
+        self.model.begin(now);
+        self.trace(now, || format!("set limits {local:?}"));
+        self.model.set_limits(local.clone());
+        self.core.set_limits(now, local);
+        self.apply_events(None)?;
+        self.check_invariants(now)
+    }
+
     /// [`Core::drain`], checked: every job that does not run is returned.
     ///
     /// # Errors
@@ -387,6 +404,8 @@ impl Audited {
                 })?;
         }
         self.model.nothing_overdue()?;
+        self.model.compare_demand(self.core.demand())?;
+        self.model.compare_memory(&self.core)?;
         self.model.compare_sizes(
             self.core.waiting(),
             self.core.delayed(),

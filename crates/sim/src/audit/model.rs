@@ -1,12 +1,13 @@
 //! The auditor's model of every job, gate and target, derived from calls and results only.
 
+use super::booked_places::BookedPlace;
 use super::meter::Meter;
 use super::{Coverage, JobNumber, Violation};
 use headworks_core::{
-    Bound, Class, Config, Cost, Domain, Flow, Job, Key, OnSuspend, TargetId, TargetSet,
-    TargetState, Ticket, Time,
+    Bound, Class, Config, Cost, Domain, Flow, Job, Key, LocalLimits, OnSuspend, TargetId,
+    TargetSet, TargetState, Ticket, Time,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A class in one domain.
 pub(super) type Section = (Class, Domain);
@@ -63,6 +64,9 @@ pub(super) struct TargetModel {
 #[derive(Debug)]
 pub(super) struct Model {
     pub(super) config: Config,
+    pub(super) local: LocalLimits,
+    /// The cost granted so far, by class.
+    pub(super) granted_cost: BTreeMap<Class, u64>,
     pub(super) now: Time,
     pub(super) calls: u64,
     pub(super) jobs: BTreeMap<JobNumber, JobRecord>,
@@ -72,7 +76,14 @@ pub(super) struct Model {
     pub(super) sets: BTreeMap<TargetSet, Vec<u32>>,
     pub(super) paused: bool,
     pub(super) draining: bool,
-    pub(super) booked: u64,
+    pub(super) booked: Vec<BookedPlace>,
+    /// The flows that were charged in each section: only they can be in debt.
+    pub(super) charged_flows: BTreeSet<(Section, Flow)>,
+    /// The most flows at once that had jobs or used limits.
+    pub(super) most_flows_in_use: usize,
+    /// The flows that the core remembered after the call before, and those with a state.
+    pub(super) remembered_flows: usize,
+    pub(super) flows_with_state: usize,
     /// The call of the last reload.
     pub(super) reloaded_in: u64,
     pub(super) coverage: Coverage,
@@ -98,6 +109,8 @@ impl Model {
             targets: targets.collect(),
             gate: Meter::new(config.limits, now),
             config,
+            local: LocalLimits::default(),
+            granted_cost: BTreeMap::new(),
             now,
             calls: 0,
             jobs: BTreeMap::new(),
@@ -105,7 +118,11 @@ impl Model {
             sets: BTreeMap::new(),
             paused: false,
             draining: false,
-            booked: 0,
+            booked: Vec::new(),
+            charged_flows: BTreeSet::new(),
+            most_flows_in_use: 0,
+            remembered_flows: 0,
+            flows_with_state: 0,
             reloaded_in: 0,
             coverage: Coverage::default(),
             admitted: 0,
@@ -163,12 +180,7 @@ impl Model {
     }
 
     pub(super) fn flow_meter(&mut self, flow: Flow) -> &mut Meter {
-        let limits = self
-            .config
-            .flows
-            .get(&flow)
-            .unwrap_or(&self.config.default_flow)
-            .limits;
+        let limits = self.flow_limits(flow);
         let now = self.now;
         self.flows
             .entry(flow)

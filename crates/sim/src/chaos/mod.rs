@@ -5,6 +5,7 @@
 //! is [`Audited`]: a walk succeeds, or returns the guarantee that was violated.
 
 mod choices;
+mod local;
 mod sides;
 
 use crate::audit::{Audited, Coverage, JobNumber, Violation};
@@ -41,6 +42,20 @@ pub fn walk_from_bytes(bytes: &[u8]) -> Result<Coverage, Violation> {
     Walk::new(0, Choices::read(bytes)).walk(u32::MAX)
 }
 
+/// A walk in which almost every job is of a flow that was not seen before.
+///
+/// # Errors
+/// The guarantee that was violated.
+pub fn churn(seed: u64, steps: u32) -> Result<Coverage, Violation> {
+    let mut walk = Walk::new(seed, Choices::seeded(seed));
+    walk.flows = MANY_FLOWS;
+    for _ in 0..steps {
+        walk.step()?;
+        walk.serve_newcomers()?;
+    }
+    walk.end()
+}
+
 /// The same walk, with every call and result printed to stderr.
 ///
 /// # Errors
@@ -51,6 +66,9 @@ pub fn replay(seed: u64, steps: u32) -> Result<Coverage, Violation> {
     walk.core.enable_trace();
     walk.walk(steps)
 }
+
+/// Many more than the core remembers before it looks for those without jobs.
+const MANY_FLOWS: u64 = 20_000;
 
 struct Walk {
     rng: Choices,
@@ -128,6 +146,7 @@ impl Walk {
             91..94 => self.cancel(),
             94..95 => self.lose_worker(),
             95..96 => self.change_target(),
+            96..97 if self.rng.below(2) == 0 => self.set_limits(),
             96..97 => self.reload(),
             97..98 => self.return_with_a_booking(),
             98..99 => {
@@ -173,10 +192,30 @@ impl Walk {
         Ok(())
     }
 
+    /// Time passes and a target serves. Two more jobs come, and as many that wait are done.
+    fn serve_newcomers(&mut self) -> Result<(), Violation> {
+        self.now += millis(200);
+        // A walk that is paused or without targets for long would see few flows.
+        self.core.resume();
+        let target = TargetId::new(self.rng.below(self.config.targets.len() as u64) as u32);
+        self.core
+            .set_target(self.now, target, TargetState::Active)?;
+        for _ in 0..2 {
+            let job = self.job();
+            self.submit_job(job)?;
+            if let Some(lease) = self.core.next(self.now)? {
+                self.core
+                    .finish(self.now, lease, Outcome::DONE, Verdict::Fine)?;
+            }
+        }
+        Ok(())
+    }
+
     fn job(&mut self) -> Job<JobNumber> {
         self.numbers += 1;
         let rng = &mut self.rng;
         let classes = self.config.classes.len() as u64;
+        // Now and then a class that does not exist.
         let one_too_many = u64::from(rng.below(50) == 0);
         let mut job = Job::new(self.numbers)
             .class(Class(rng.below(classes + one_too_many) as u8))
@@ -188,6 +227,7 @@ impl Walk {
             }))
             .targets(self.sets[rng.below(self.sets.len() as u64) as usize]);
         if rng.below(4) == 0 {
+            // Few keys, so that duplicates are frequent.
             job = job.key(Key(u128::from(rng.below(12))));
         }
         if rng.below(4) == 0 {
@@ -216,6 +256,7 @@ impl Walk {
     }
 
     fn finish(&mut self) -> Result<(), Violation> {
+        // A worker that was given up comes back with a lease that must not count.
         if self.rng.below(20) == 0 && !self.lost.is_empty() {
             let lease = self.lost.swap_remove(0);
             self.core
@@ -303,6 +344,7 @@ impl Walk {
             return Ok(());
         };
         if self.rng.below(2) == 0 {
+            // A wake-up that is too late shows as work that could be done before it.
             let just_before = Time::from_nanos(wake.as_nanos() - 1);
             let granted = self.core.next(just_before)?;
             let events = self.core.take_events();
@@ -362,6 +404,11 @@ impl Walk {
             self.config = new;
         }
         Ok(())
+    }
+
+    fn set_limits(&mut self) -> Result<(), Violation> {
+        let local = local::limits(&mut self.rng, &self.config);
+        self.core.set_limits(self.now, local)
     }
 
     fn return_with_a_booking(&mut self) -> Result<(), Violation> {
@@ -432,7 +479,7 @@ fn config(rng: &mut Choices, seed: u64) -> Config {
     let shared = rng.below(2) == 0;
     let aging = (rng.below(3) == 0).then(|| millis(200 + rng.below(1000)));
     let mut config = Config {
-        policy: [Policy::Fifo, Policy::Strict, Policy::Wfq, Policy::Hybrid][rng.below(4) as usize],
+        policy: Policy::ALL[rng.below(Policy::ALL.len() as u64) as usize],
         bound: if shared {
             Bound::Shared(places)
         } else {

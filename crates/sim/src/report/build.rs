@@ -86,7 +86,11 @@ fn classes(scenario: &Scenario, record: &Record) -> Vec<ClassReport> {
     };
     // Under `hybrid` the first class takes precedence and does not share by weight.
     let shares = |class: usize| {
-        tallies[class].counts.offered > 0 && (scenario.config.policy != Policy::Hybrid || class > 0)
+        let takes_precedence = match scenario.config.policy {
+            Policy::Hybrid => class == 0,
+            Policy::Fifo | Policy::Strict | Policy::Wfq => false,
+        };
+        tallies[class].counts.offered > 0 && !takes_precedence
     };
     let all: u64 = tallies.iter().map(|tally| tally.cost).sum();
     let sharing = || (0..tallies.len()).filter(|class| shares(*class));
@@ -135,7 +139,7 @@ fn flow_reports(scenario: &Scenario, record: &Record, names: &[String]) -> Vec<F
         .classes
         .iter()
         .filter(|class| class.counts.offered > 0);
-    let by_weight = config.policy != Policy::Fifo && classes.count() == 1;
+    let by_weight = !config.policy.is_by_arrival() && classes.count() == 1;
     let all: u64 = seen().map(|(_, tally)| tally.cost).sum();
     let weights: u64 = seen().map(|(flow, _)| u64::from(weight(flow))).sum();
     let mut flows: Vec<FlowReport> = seen()

@@ -3,8 +3,10 @@
 
 use super::amount::{CostValue, DurationValue, Latency, Name, Names};
 use super::expect::Metric;
+use headworks_core::Policy;
 use headworks_synth::{Arrivals, TreeSpec};
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,13 +33,23 @@ pub(super) struct File {
     pub(super) expect: Vec<ExpectFile>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum PolicyFile {
-    Fifo,
-    Strict,
-    Wfq,
-    Hybrid,
+/// The names of policies.
+const POLICIES: [&str; Policy::ALL.len()] = {
+    let mut names = [""; Policy::ALL.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = Policy::ALL[at].name();
+        at += 1;
+    }
+    names
+};
+
+/// Reads a policy by its name.
+fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Policy>, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let known = Policy::ALL.into_iter().find(|policy| policy.name() == name);
+    let problem = || D::Error::unknown_variant(&name, &POLICIES);
+    known.map(Some).ok_or_else(problem)
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -51,7 +63,8 @@ pub(super) enum OnSuspendFile {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SchedulerFile {
-    pub(super) policy: Option<PolicyFile>,
+    #[serde(default, deserialize_with = "policy")]
+    pub(super) policy: Option<Policy>,
     pub(super) classes: Option<u64>,
     pub(super) bound: Option<u64>,
     pub(super) shared_bound: Option<u64>,

@@ -42,8 +42,12 @@ use std::time::Duration;
 /// "#)?;
 /// assert_eq!(scenario.duration().as_secs(), 10);
 ///
-/// let wrong = Scenario::from_text("small.toml", "duration = \"10s\"\n[scheduler]\npolcy = \"wfq\"").unwrap_err();
-/// assert_eq!(wrong.to_string(), "small.toml:3:1: unknown key `scheduler.polcy`; did you mean `policy`?");
+/// let text = "duration = \"10s\"\n[scheduler]\npolcy = \"wfq\"";
+/// let wrong = Scenario::from_text("small.toml", text).unwrap_err();
+/// assert_eq!(
+///     wrong.to_string(),
+///     "small.toml:3:1: unknown key `scheduler.polcy`; did you mean `policy`?"
+/// );
 /// # Ok::<(), headworks_sim::SimError>(())
 /// ```
 #[derive(Clone, Debug)]

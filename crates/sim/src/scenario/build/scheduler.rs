@@ -1,26 +1,20 @@
 //! Builds the scheduler configuration with its classes and flows.
 
 use super::super::file::{
-    BackoffFile, ClassFile, File, FlowFile, LimitsFile, OnSuspendFile, PolicyFile, SchedulerFile,
+    BackoffFile, ClassFile, File, FlowFile, LimitsFile, OnSuspendFile, SchedulerFile,
 };
 use super::super::location::InvalidKey;
 use super::Checked;
 use super::names::{Interner, Lookup, check_max, check_name, positive};
 use headworks_core::{
-    Bound, ClassConfig, Config, Cost, Flow, FlowConfig, Limits, MAX_CLASSES, OnSuspend, Policy,
-    Rate,
+    Bound, ClassConfig, Config, Cost, Flow, FlowConfig, Limits, MAX_CLASSES, OnSuspend, Rate,
 };
 
 pub(super) fn scheduler(file: &SchedulerFile) -> Checked<Config> {
     let below = |wrong: InvalidKey| wrong.below("scheduler");
     let mut config = Config::default();
     if let Some(policy) = file.policy {
-        config.policy = match policy {
-            PolicyFile::Fifo => Policy::Fifo,
-            PolicyFile::Strict => Policy::Strict,
-            PolicyFile::Wfq => Policy::Wfq,
-            PolicyFile::Hybrid => Policy::Hybrid,
-        };
+        config.policy = policy;
     }
     let count = |key: &str, value: u64| check_max(key, value).map(|n| n as usize).map_err(below);
     config.bound = match (file.bound, file.shared_bound) {

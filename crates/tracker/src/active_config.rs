@@ -4,12 +4,14 @@
 use crate::access::Access;
 use crate::config::TrackerConfig;
 use crate::error::Error;
-use crate::forwarders::{self, Forwarder, ForwarderId, ForwarderState};
+use crate::forwarders::{
+    self, Forwarder, ForwarderAddress, ForwarderId, ForwarderState, Host, MAX_FORWARDERS,
+};
 use crate::subscriptions::Subscriptions;
 use headworks_service::proxies::{ClientHeader, Network, TrustedProxies};
 use headworks_tracker_wire::{Announce, InfoHash};
-use std::collections::HashSet;
-use std::net::IpAddr;
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,7 +35,7 @@ impl ActiveConfig {
         subscriptions: &Subscriptions,
         before: &[Arc<ForwarderState>],
     ) -> Result<ActiveConfig, Error> {
-        let list = named_forwarders(config, subscriptions)?;
+        let (list, local) = named_forwarders(config, subscriptions)?;
         let mut active = ActiveConfig {
             config: config.clone(),
             access: Access::read(config)?,
@@ -41,23 +43,53 @@ impl ActiveConfig {
             forwarders: before.to_vec(),
             listed: vec![false; before.len()],
         };
-        for (forwarder, name) in &list {
-            active.add(forwarder, name);
+        let known = before.iter().enumerate();
+        let mut known: HashMap<_, _> = known.map(|(id, state)| (state.address(), id)).collect();
+        let mut left_out = 0;
+        for (index, (forwarder, name)) in list.iter().enumerate() {
+            if active.add(forwarder, name, &mut known) {
+                continue;
+            }
+            // The operator can shorten a file of their own. A published list must not prevent a
+            // start or a reload.
+            if index < local {
+                return Err(Error::TooManyForwarders(before.len() + list.len()));
+            }
+            left_out += 1;
         }
-        match u16::try_from(active.forwarders.len()) {
-            Ok(_) => Ok(active),
-            Err(_) => Err(Error::TooManyForwarders(active.forwarders.len())),
+        if left_out > 0 {
+            tracing::warn!(
+                left_out,
+                limit = MAX_FORWARDERS,
+                "published lists have too many forwarders: some are left out"
+            );
         }
+        Ok(active)
     }
 
-    fn add(&mut self, forwarder: &Forwarder, name: &str) {
-        let same = |state: &Arc<ForwarderState>| state.matches(forwarder, name);
-        if let Some(index) = self.forwarders.iter().position(same) {
-            self.listed[index] = true;
-        } else if let Some(state) = ForwarderState::new(forwarder, name) {
+    /// Lists a forwarder. Returns `false` if there is no id left for it.
+    fn add(
+        &mut self,
+        forwarder: &Forwarder,
+        name: &str,
+        known: &mut HashMap<ForwarderAddress, usize>,
+    ) -> bool {
+        let address = ForwarderAddress::new(forwarder, name);
+        if let Some(index) = address.as_ref().and_then(|address| known.get(address)) {
+            self.listed[*index] = true;
+            return true;
+        }
+        let state = ForwarderState::new(forwarder, name);
+        let (Some(address), Some(state)) = (address, state) else {
+            return true;
+        };
+        let room = self.forwarders.len() < MAX_FORWARDERS;
+        if room {
+            known.insert(address, self.forwarders.len());
             self.forwarders.push(Arc::new(state));
             self.listed.push(true);
         }
+        room
     }
 
     /// Returns the forwarders that are listed now.
@@ -77,7 +109,8 @@ impl ActiveConfig {
 
     /// Whether announces of the torrent may be forwarded.
     pub(crate) fn may_forward(&self, hash: &InfoHash) -> bool {
-        !self.forwarders.is_empty() && !self.access.is_private(hash)
+        let denied = self.access.is_private(hash) || self.access.denies_torrent(hash);
+        !self.forwarders.is_empty() && !denied
     }
 
     /// Returns the most peers of a torrent that are announced to forwarders. In `ask_only` mode all
@@ -96,24 +129,43 @@ impl ActiveConfig {
 }
 
 /// Returns the forwarders of the section and of the lists that it names. Duplicates and this
-/// tracker itself are dropped, and every forwarder gets a unique name.
+/// tracker itself are dropped, and every forwarder gets a unique name. Those of the section and of
+/// files come first; the second value is their number.
 fn named_forwarders(
     config: &TrackerConfig,
     subscriptions: &Subscriptions,
-) -> Result<Vec<(Forwarder, String)>, Error> {
-    let mut list = config.forwarders.clone();
+) -> Result<(Vec<(Forwarder, String)>, usize), Error> {
+    let (mut list, mut fetched) = (config.forwarders.clone(), Vec::new());
     for source in config.list_sources() {
-        let read = match subscriptions.list(&source) {
-            Some(list) => list,
-            None => forwarders::read(Path::new(&source))?,
-        };
-        read.log_skipped(&source);
-        list.extend(read.forwarders);
+        match subscriptions.list(&source) {
+            Some(read) => {
+                read.log_skipped(&forwarders::shown_url(&source));
+                fetched.extend(read.forwarders);
+            }
+            None => {
+                let read = forwarders::read(Path::new(&source))?;
+                read.log_skipped(&source);
+                if read.forwarders.is_empty() {
+                    tracing::warn!(list = source, "a list of forwarders is empty");
+                }
+                list.extend(read.forwarders);
+            }
+        }
     }
-    let (mut seen, before) = (HashSet::new(), list.len());
-    list.retain(|forwarder| seen.insert((forwarder.identity(), forwarder.ip)));
+    let before = list.len() + fetched.len();
+    forwarders::dedup(&mut list);
+    let local = list.len();
+    list.extend(fetched);
+    forwarders::dedup(&mut list);
     let distinct = list.len();
-    list.retain(|forwarder| !is_ourselves(config, forwarder));
+    let mut index = 0;
+    let mut local_ourselves = 0;
+    list.retain(|forwarder| {
+        let ourselves = is_ourselves(config, forwarder);
+        local_ourselves += usize::from(ourselves && index < local);
+        index += 1;
+        !ourselves
+    });
     if list.len() < before {
         let (duplicates, ourselves) = (before - distinct, distinct - list.len());
         tracing::info!(
@@ -122,15 +174,24 @@ fn named_forwarders(
             "entries of lists of forwarders dropped"
         );
     }
-    let mut names = HashSet::new();
+    Ok((with_names(list), local - local_ourselves))
+}
+
+/// Gives every forwarder a unique name. The search for a free number goes on where the last one for
+/// the same name ended: a list may have thousands of entries of one host.
+fn with_names(list: Vec<Forwarder>) -> Vec<(Forwarder, String)> {
+    let (mut names, mut numbers) = (HashSet::new(), HashMap::<String, u32>::new());
     let with_name = |forwarder: Forwarder| {
         let plain = forwarder.name();
-        let others = (2..).map(|number| format!("{plain} ({number})"));
-        let mut candidates = std::iter::once(plain.clone()).chain(others);
-        let name = candidates.find(|name| names.insert(name.clone()));
-        (forwarder, name.unwrap_or(plain))
+        let number = numbers.entry(plain.clone()).or_insert(1);
+        let mut name = plain.clone();
+        while !names.insert(name.clone()) {
+            *number += 1;
+            name = format!("{plain} ({number})");
+        }
+        (forwarder, name)
     };
-    Ok(list.into_iter().map(with_name).collect())
+    list.into_iter().map(with_name).collect()
 }
 
 /// Whether a forwarder is this tracker, as far as its address tells.
@@ -138,25 +199,31 @@ fn is_ourselves(config: &TrackerConfig, forwarder: &Forwarder) -> bool {
     let Some(uri) = forwarder.parsed() else {
         return false;
     };
-    let (listen, port) = match uri.scheme_str() {
-        Some("udp") => (&config.udp_listen, uri.port_u16()),
-        _ => (&config.listen, uri.port_u16().or(Some(80))),
+    let listen = match uri.scheme_str() {
+        Some("udp") => &config.udp_listen,
+        _ => &config.listen,
     };
-    let host = uri.host().unwrap_or_default();
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let host = if host == "localhost" {
-        "127.0.0.1"
-    } else {
-        host
-    };
-    let Ok(ip) = host.parse::<IpAddr>() else {
-        return false;
-    };
+    let port = forwarders::port(&uri);
+    let ips = Host::parse(uri.host().unwrap_or_default()).local_addresses();
     listen.addresses().iter().any(|own| {
         let all = own.ip().is_unspecified();
-        let known = ip.is_loopback() || config.public_addresses.contains(&ip);
-        own.port() != 0 && Some(own.port()) == port && (own.ip() == ip || all && known)
+        let is_own = |ip: &IpAddr| {
+            let known = || config.public_addresses.contains(ip) || is_of_this_machine(*ip);
+            own.ip().to_canonical() == *ip || all && known()
+        };
+        own.port() != 0 && Some(own.port()) == port && ips.iter().any(is_own)
     })
+}
+
+/// Whether this machine has an address: only then a socket can have it. Where sockets may have any
+/// (`ip_nonlocal_bind`), even one for documentation, only loopback is certain.
+fn is_of_this_machine(ip: IpAddr) -> bool {
+    let can_bind = |ip: IpAddr| UdpSocket::bind((ip, 0)).is_ok();
+    let foreign: IpAddr = match ip {
+        IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),
+        IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+    };
+    ip.is_loopback() || can_bind(ip) && !can_bind(foreign)
 }
 
 fn trusted_proxies(config: &TrackerConfig) -> TrustedProxies {
@@ -175,6 +242,7 @@ fn trusted_proxies(config: &TrackerConfig) -> TrustedProxies {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::listen::Listen;
 
     fn active(uris: &[&str], before: &[Arc<ForwarderState>]) -> ActiveConfig {
         let config = TrackerConfig {
@@ -218,6 +286,8 @@ mod tests {
                 "http://127.0.0.1:6969/announce",
                 "udp://localhost:6969",
                 "udp://127.0.0.1:6970",
+                "udp://127.0.0.01:6970",
+                "http://B.Example.:80/announce",
             ],
             &[],
         );
@@ -229,6 +299,73 @@ mod tests {
             "127.0.0.1:6970",
         ];
         assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn every_form_of_our_own_address_is_dropped() {
+        let own = [
+            "http://127.1:6969/announce",
+            "http://2130706433:6969/announce",
+            "http://0x7f.1:6969/announce",
+            "http://[::ffff:127.0.0.1]:6969/announce",
+            "http://0.0.0.0:6969/announce",
+            "http://0:6969/announce",
+            "http://[::]:6969/announce",
+            "http://127.0.0.1.:6969/announce",
+            "http://LOCALHOST:6969/announce",
+            "http://localhost.:6969/announce",
+            "http://tracker.localhost:6969/announce",
+            "http://user:password@127.0.0.1:6969/announce",
+            "udp://127.1:6969",
+            "udp://[::ffff:7f00:1]:6969",
+            "udp://0.0.0.0:6969",
+            "udp://localhost.:6969",
+        ];
+        for listen in ["127.0.0.1:6969", ":6969"] {
+            let listen = Listen::try_from(listen.to_owned()).unwrap();
+            let config = TrackerConfig {
+                forwarders: own.iter().map(|uri| Forwarder::at(uri)).collect(),
+                listen: listen.clone(),
+                udp_listen: listen,
+                ..TrackerConfig::default()
+            };
+            let active = ActiveConfig::new(&config, &Subscriptions::default(), &[]).unwrap();
+            let names: Vec<_> = active.forwarders.iter().map(|s| s.name.as_str()).collect();
+            assert!(names.is_empty(), "{names:?}");
+        }
+        let others = active(&["http://127.0.0.2:6969/", "http://127.1:6968/"], &[]);
+        assert_eq!(others.forwarders.len(), 2, "other addresses and ports");
+    }
+
+    /// With a search per entry, this would take hours.
+    #[test]
+    fn a_long_list_of_one_host_is_applied_in_linear_time() {
+        let uris: Vec<String> = (0..70_000).map(|n| format!("http://a.b/{n}")).collect();
+        let uris: Vec<&str> = uris.iter().map(String::as_str).collect();
+        let limited = &uris[..MAX_FORWARDERS];
+        let first = active(limited, &[]);
+        let second = active(limited, &first.forwarders);
+        assert!(second.listed.iter().all(|listed| *listed));
+        assert_eq!(second.forwarders.len(), MAX_FORWARDERS);
+        assert_eq!(second.forwarders[MAX_FORWARDERS - 1].name, "a.b (65535)");
+        let config = TrackerConfig {
+            forwarders: uris.iter().map(|uri| Forwarder::at(uri)).collect(),
+            ..TrackerConfig::default()
+        };
+        let local = ActiveConfig::new(&config, &Subscriptions::default(), &[]);
+        assert!(matches!(local, Err(Error::TooManyForwarders(70_000))));
+        let url = "http://lists.example/list.txt";
+        let fetched = Subscriptions::with_list(url, &uris.join("\n"));
+        let config = TrackerConfig {
+            forwarder_lists: vec![url.to_owned()],
+            ..TrackerConfig::default()
+        };
+        let fetched = ActiveConfig::new(&config, &fetched, &[]).unwrap();
+        assert_eq!(
+            fetched.forwarders.len(),
+            MAX_FORWARDERS,
+            "it never prevents a start"
+        );
     }
 
     #[test]

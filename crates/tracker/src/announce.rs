@@ -4,6 +4,7 @@
 //! handed over and never waited for.
 
 use crate::active_config::ActiveConfig;
+use crate::address_scope::AddressScope;
 use crate::clock::Seconds;
 use crate::config::Overload;
 use crate::counters::Counters;
@@ -11,7 +12,7 @@ use crate::forward::{Admission, Forwarded, Forwarding, PendingSubmissions};
 use crate::forwarders::ForwarderId;
 use crate::request::{AddressFamilies, AnnounceRequest};
 use crate::state::TrackerState;
-use crate::swarms::{PackedAddress, PeerChange, PeerSample, Swarm};
+use crate::swarms::{AnnouncedPeer, PackedAddress, Peer, PeerChange, PeerSample, Swarm};
 use headworks_tracker_wire::{Counts, Event, InfoHash, PeerId, compact};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -90,6 +91,8 @@ struct SwarmUpdate {
     /// Present if the announce is a `completed` to be forwarded: the forwarders that know of the
     /// peer.
     completed: Option<Vec<ForwarderId>>,
+    /// The announced peer that had to leave for this one.
+    replaced: Option<AnnouncedPeer>,
     /// Present if the announce is to be forwarded.
     admission: Option<Admission>,
 }
@@ -105,13 +108,12 @@ impl AnnounceHandler {
         let AnnounceRequest {
             active, announce, ..
         } = request;
-        let denied = active.access.denies(&announce.info_hash, request.client);
-        if let Some(message) = denied {
-            return AnnounceOutcome::Denied(message);
-        }
         let address = request.peer_address();
-        if announce.event == Event::Stopped {
-            return self.stop(request, address);
+        let denied = active.access.denies(&announce.info_hash, request.client);
+        // A client that a reload denies must be able to leave what it announced before.
+        let stopped = (announce.event == Event::Stopped).then(|| self.stop(request, address));
+        if let Some(outcome) = denied.map(AnnounceOutcome::Denied).or(stopped) {
+            return outcome;
         }
         let swarms = &self.state.swarms;
         let may_insert = || {
@@ -129,6 +131,9 @@ impl AnnounceHandler {
                 counts: Counts::default(),
             };
         };
+        if let Some(peer) = update.replaced {
+            self.forwarding.stop_replaced(request, &peer);
+        }
         if let Some(announced) = update.completed {
             self.forwarding.completed(request, &announced);
         }
@@ -178,7 +183,6 @@ impl AnnounceHandler {
     ) -> SwarmUpdate {
         let AnnounceRequest { now, announce, .. } = request;
         let by = self.state.count_by;
-        let seeder = announce.is_seeder();
         let owner = swarm.contains(&address).then(|| swarm.client(&address));
         if !self.may_store(request, address, owner, swarm) {
             request.counters.not_stored.add(1);
@@ -188,7 +192,13 @@ impl AnnounceHandler {
                 ..SwarmUpdate::default()
             };
         }
-        let change = swarm.upsert_peer(*now, request.client, address, announce.peer_id, seeder, by);
+        let peer = Peer {
+            id: announce.peer_id,
+            key: announce.key.unwrap_or(0),
+            seeder: announce.is_seeder(),
+            last_announce: *now,
+        };
+        let change = swarm.upsert_peer(request.client, address, peer, by);
         if owner != Some(request.client) {
             let clients = &self.state.swarms.clients;
             owner.inspect(|client| clients.remove(*client));
@@ -199,9 +209,10 @@ impl AnnounceHandler {
         }
         sample_peers(request, address, swarm, buffers);
         let forwards = request.active.may_forward(&announce.info_hash);
+        let mut replaced = None;
         if forwards {
             let limit = request.active.announced_peers();
-            swarm.announce_peer(announce, request.client, address, limit);
+            replaced = swarm.announce_peer(announce, request.client, address, limit);
         }
         let record = swarm.record.as_ref();
         let completed = announce.event == Event::Completed;
@@ -210,14 +221,20 @@ impl AnnounceHandler {
         // Another client may have the same peer id, and must not speak for this one.
         let completed = completed
             && request.active.reveals_peer(announce)
-            && peer.is_none_or(|peer| request.may_change(peer));
+            && peer.is_some_and(|peer| request.may_change(peer));
         let announced = || peer.map_or_else(Vec::new, |peer| peer.announced_to().collect());
+        let announced = completed.then(announced);
+        let record = swarm.record.as_mut();
+        let repeated =
+            completed && record.is_some_and(|record| !record.try_complete(&announce.peer_id, *now));
+        let record = swarm.record.as_ref();
         let first = due && record.is_none_or(|record| !record.was_forwarded());
         SwarmUpdate {
             counts: swarm.counts(by),
             first,
             awaits_first_answer: record.is_some_and(|record| record.awaits_first_answer()),
-            completed: completed.then(announced),
+            completed: announced.filter(|_| !repeated),
+            replaced,
             admission: due.then(|| self.forwarding.admit(request, first, swarm)),
         }
     }
@@ -263,6 +280,9 @@ impl AnnounceHandler {
             {
                 self.remove_peer(swarm, address);
             }
+            for address in swarm.peers_with_key(&id, request.announce.key) {
+                self.remove_peer(swarm, address);
+            }
             let record = swarm.record.as_mut();
             let peer = record.and_then(|record| {
                 let authorized = request.may_change(record.peer(&id)?);
@@ -289,6 +309,13 @@ impl AnnounceHandler {
         AnnounceOutcome::Peers {
             interval: request.active.config.announce_interval.as_secs() as Seconds,
             counts,
+        }
+    }
+
+    /// Removes peers that have not announced within the configured age.
+    pub(crate) fn purge(&self) {
+        for refilled in self.state.purge() {
+            self.forwarding.announce_now(&refilled);
         }
     }
 
@@ -325,6 +352,7 @@ fn sample_peers(
         want: want as usize,
         id: request.announce.peer_id,
         seeder: request.announce.is_seeder(),
+        scope: AddressScope::of(request.client),
         random: request.random,
     };
     let (own4, own6) = match &address {

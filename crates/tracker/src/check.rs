@@ -2,7 +2,7 @@
 
 use crate::client::TrackerClient;
 use crate::error::Error;
-use crate::forwarders::{Forwarder, ForwarderState, List, ListError};
+use crate::forwarders::{self, Forwarder, ForwarderState, List, ListError};
 use crate::subscriptions;
 use futures_util::StreamExt;
 use headworks_service::outbound::Outbound;
@@ -38,8 +38,8 @@ pub async fn load(source: &str, outbound: &Outbound) -> Result<List, ListError> 
     subscriptions::load(source, outbound).await
 }
 
-/// Probes every forwarder of a list and returns the results in its order. No peer and no torrent is
-/// revealed. Call it inside a tokio runtime.
+/// Checks every forwarder of a list, duplicates once, and returns the results in its order. No peer
+/// and no torrent of ours is revealed. Call it inside a tokio runtime.
 ///
 /// # Errors
 /// When no socket can be opened.
@@ -49,10 +49,12 @@ pub async fn check(
     timeout: Duration,
 ) -> Result<Vec<Checked>, Error> {
     let client = TrackerClient::new(outbound)?;
+    let mut list = list.to_vec();
+    forwarders::dedup(&mut list);
     let state = |forwarder: &Forwarder| ForwarderState::new(forwarder, &forwarder.name());
     let forwarders: Vec<ForwarderState> = list.iter().filter_map(state).collect();
-    let forwarders = futures_util::stream::iter(&forwarders);
-    let checks = forwarders.map(|forwarder| check_one(&client, forwarder, timeout));
+    let checks = futures_util::stream::iter(&forwarders);
+    let checks = checks.map(|forwarder| check_one(&client, forwarder, timeout));
     Ok(checks.buffered(CONCURRENCY).collect().await)
 }
 
@@ -62,13 +64,15 @@ async fn check_one(
     timeout: Duration,
 ) -> Checked {
     let began = Instant::now();
-    let result = client.probe(forwarder, timeout).await;
+    let result = client.check(forwarder, timeout).await;
     Checked {
         name: forwarder.name.clone(),
         transport: forwarder.uri.scheme_str().unwrap_or_default().to_owned(),
         ok: result.is_ok(),
         millis: began.elapsed().as_millis() as u64,
-        error: result.err().map(|error| error.to_string()),
+        error: result
+            .err()
+            .map(|error| forwarder.redact(&error.to_string())),
     }
 }
 

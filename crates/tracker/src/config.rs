@@ -235,7 +235,8 @@ fn validate(config: &TrackerConfig) -> Vec<ValidationError> {
     object(
         config.allow_clients.as_ref().is_some_and(Vec::is_empty),
         "allow_clients",
-        "is empty, so that no client would be served; remove it to serve all clients",
+        "is empty, so that no client would be served; older versions wrote this line and served \
+         everybody: delete it to do so, or list networks such as \"10.0.0.0/8\"",
     );
     object(
         config.forwarder_workers == 0,

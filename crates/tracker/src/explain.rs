@@ -5,12 +5,14 @@ use crate::active_config::ActiveConfig;
 use crate::announce::AnnounceHandler;
 use crate::clock::Seconds;
 use crate::forwarders::{ForwarderId, ForwarderState, Status};
-use crate::swarms::{AnnounceRecord, AnnouncedPeer, ForwarderSchedule, Swarm};
+use crate::swarms::{AnnounceRecord, AnnouncedPeer, ForwarderSchedule, Peer, Swarm};
 use headworks_service::config::format_duration;
 use headworks_service::panel::{Explanation, Fact};
-use headworks_tracker_wire::{InfoHash, PeerId, compact};
+use headworks_tracker_wire::{InfoHash, compact};
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The most local peers and the most cached peers listed.
 const MAX_PEERS: usize = 200;
@@ -94,11 +96,11 @@ impl Explainer<'_> {
 
     fn local_peers(&self, swarm: &Swarm, record: &AnnounceRecord, facts: &mut Vec<Fact>) {
         let v4 = swarm.v4.iter();
-        let v4 = v4.map(|(at, id, seeder, last)| (compact::unpack4(&at), id, seeder, last));
+        let v4 = v4.map(|(at, peer)| (compact::unpack4(&at), peer));
         let v6 = swarm.v6.iter();
-        let v6 = v6.map(|(at, id, seeder, last)| (compact::unpack6(&at), id, seeder, last));
-        for (address, id, seeder, last_announce) in v4.chain(v6).take(MAX_PEERS) {
-            facts.push(self.local_peer(address, &id, seeder, last_announce, record));
+        let v6 = v6.map(|(at, peer)| (compact::unpack6(&at), peer));
+        for (address, peer) in v4.chain(v6).take(MAX_PEERS) {
+            facts.push(self.local_peer(address, &peer, record));
         }
         let left = swarm.local_peers().saturating_sub(MAX_PEERS);
         if left > 0 {
@@ -106,19 +108,15 @@ impl Explainer<'_> {
         }
     }
 
-    fn local_peer(
-        &self,
-        address: SocketAddr,
-        id: &PeerId,
-        seeder: bool,
-        last_announce: Seconds,
-        record: &AnnounceRecord,
-    ) -> Fact {
-        let kind = if seeder { "seeder" } else { "leecher" };
-        let forwarders = record.peer(id).into_iter();
+    fn local_peer(&self, address: SocketAddr, peer: &Peer, record: &AnnounceRecord) -> Fact {
+        let kind = if peer.seeder { "seeder" } else { "leecher" };
+        let forwarders = record.peer(&peer.id).into_iter();
         let forwarders = forwarders.flat_map(AnnouncedPeer::announced_to);
         let names: Vec<&str> = forwarders.filter_map(|id| self.name(id)).collect();
-        let mut text = format!("{kind}, last announce {} ago", self.since(last_announce));
+        let mut text = format!(
+            "{kind}, last announce {} ago",
+            self.since(peer.last_announce)
+        );
         if !names.is_empty() {
             text += &format!("; announced to {}", names.join(", "));
         }
@@ -173,8 +171,24 @@ impl Explainer<'_> {
                 let left = self.suspended_for(forwarder).unwrap_or_default();
                 text += &format!("; skipped: suspended for {}", show(left));
             }
-            Status::Probation => text += "; on probation: one request at a time",
-            Status::Disabled => text += "; skipped: disabled",
+            Status::Probation => {
+                text += "; on probation: one request at a time";
+                match schedule.due.saturating_sub(self.now) {
+                    0 => text += ", due",
+                    left => text += &format!(", due in {}", span(left)),
+                }
+            }
+            Status::Disabled if forwarder.declined.load(Ordering::Relaxed) => {
+                text += "; skipped: disabled until a reload, because it declined";
+            }
+            Status::Disabled => {
+                text += "; skipped: disabled";
+                let probe = *forwarder.next_probe.lock();
+                if let Some(probe) = probe {
+                    let left = probe.saturating_duration_since(Instant::now());
+                    text += &format!(", next probe in {}", show(left));
+                }
+            }
             Status::Retired => text += "; skipped: no longer listed",
         }
         if let Some(error) = last_error {

@@ -9,6 +9,7 @@ use crate::log_throttle::LogThrottle;
 use crate::swarms::{Swarm, Swarms};
 use arc_swap::{ArcSwap, Guard};
 use headworks_service::authenticator::Authenticator;
+use headworks_tracker_wire::InfoHash;
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -26,6 +27,8 @@ pub(crate) struct TrackerState {
     /// The open HTTP connections per client.
     pub(crate) connections: ClientCounts,
     drops: LogThrottle,
+    /// Requests with an invalid token.
+    pub(crate) rejected_tokens: LogThrottle,
     /// Failures to accept a connection.
     pub(crate) accept_failures: LogThrottle,
     counters: Mutex<Vec<Arc<Counters>>>,
@@ -41,6 +44,7 @@ impl TrackerState {
             swarms: Swarms::new(),
             connections: ClientCounts::default(),
             drops: LogThrottle::default(),
+            rejected_tokens: LogThrottle::default(),
             accept_failures: LogThrottle::default(),
             counters: Mutex::default(),
         }
@@ -82,11 +86,12 @@ impl TrackerState {
             && !(many && swarm.peers_of(client, self.count_by) >= config.max_peers_per_client)
     }
 
-    /// Removes peers that have not announced within the configured age.
-    pub(crate) fn purge(&self) {
+    /// Removes peers that have not announced within the configured age. Returns the torrents in
+    /// which others took their places among those that are announced to forwarders.
+    pub(crate) fn purge(&self) -> Vec<InfoHash> {
         let age = self.active().config.age.as_secs() as Seconds;
         let before = self.clock.now().saturating_sub(age);
         let announced = self.active().announced_peers();
-        self.swarms.purge(before, self.count_by, announced);
+        self.swarms.purge(before, self.count_by, announced)
     }
 }

@@ -3,6 +3,7 @@
 use crate::announce::AnnounceHandler;
 use crate::clock::Seconds;
 use crate::forwarders::ForwarderState;
+use crate::swarms::Peer;
 use headworks_tracker_wire::compact;
 use serde::Serialize;
 use std::fmt;
@@ -147,21 +148,21 @@ impl Stats {
         let mut clients = Vec::new();
         announces.state.swarms.for_each_while(|hash, swarm| {
             let torrent = hash.to_string();
-            let mut add = |address, seeder, last_announce: Seconds| {
+            let mut add = |address, peer: Peer| {
                 if clients.len() < MAX_CLIENTS {
                     clients.push(ClientStats {
                         address,
                         torrent: torrent.clone(),
-                        seeder,
-                        heard_seconds_ago: now.saturating_sub(last_announce),
+                        seeder: peer.seeder,
+                        heard_seconds_ago: now.saturating_sub(peer.last_announce),
                     });
                 }
             };
-            for (address, _, seeder, last_announce) in swarm.v4.iter() {
-                add(compact::unpack4(&address), seeder, last_announce);
+            for (address, peer) in swarm.v4.iter() {
+                add(compact::unpack4(&address), peer);
             }
-            for (address, _, seeder, last_announce) in swarm.v6.iter() {
-                add(compact::unpack6(&address), seeder, last_announce);
+            for (address, peer) in swarm.v6.iter() {
+                add(compact::unpack6(&address), peer);
             }
             clients.len() < MAX_CLIENTS
         });

@@ -6,11 +6,14 @@
 
 use crate::client::{is_public, redirect_target};
 use crate::config::TrackerConfig;
-use crate::forwarders::{List, ListError, parse, read};
+use crate::forwarders::{
+    List, ListError, ListOrigin, MAX_FORWARDERS, authorization, dedup, parse_from, read, shown_url,
+    without_user,
+};
 use bytes::Bytes;
 use headworks_service::bounded_file;
-use headworks_service::outbound::Outbound;
-use http::header::{ETAG, IF_NONE_MATCH, LOCATION, USER_AGENT};
+use headworks_service::outbound::{DnsCache, Outbound};
+use http::header::{AUTHORIZATION, ETAG, IF_NONE_MATCH, LOCATION, USER_AGENT};
 use http::{Request, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
 use parking_lot::Mutex;
@@ -47,26 +50,41 @@ struct Subscription {
     failures: u32,
 }
 
-/// The result of fetching the lists that are due.
-pub(crate) struct Refreshed {
-    /// Whether any list has changed.
+/// The lists that are due.
+pub(crate) struct DueLists {
+    pub(crate) sources: Vec<String>,
+    /// Whether the copy of a new list was read.
     pub(crate) changed: bool,
-    /// The time until the next list is due.
+    /// The time until the next one of the others is due.
     pub(crate) pause: Duration,
-    /// Lists that were fetched, or are unchanged.
-    pub(crate) fetched: u64,
-    /// Lists that could not be fetched.
-    pub(crate) failed: u64,
+}
+
+/// The result of fetching a list.
+pub(crate) struct Refreshed {
+    /// Whether the list has changed.
+    pub(crate) changed: bool,
+    /// The time until it is due again.
+    pub(crate) pause: Duration,
+    /// Whether it could not be fetched.
+    pub(crate) failed: bool,
 }
 
 /// The result of a fetch.
 enum Fetched {
     Unchanged,
     List {
+        origin: ListOrigin,
         etag: Option<String>,
         text: String,
         list: List,
     },
+}
+
+/// The response of a server.
+struct Body {
+    origin: ListOrigin,
+    etag: Option<String>,
+    bytes: Vec<u8>,
 }
 
 fn is_url(source: &str) -> bool {
@@ -79,13 +97,25 @@ pub(crate) async fn load(source: &str, outbound: &Outbound) -> Result<List, List
         return read(Path::new(source));
     }
     let fetched = fetch(source, None, outbound).await;
-    match fetched.map_err(|cause| ListError::Read(source.into(), cause))? {
+    match fetched.map_err(|cause| ListError::Read(shown_url(source), cause))? {
         Fetched::List { list, .. } => Ok(list),
         Fetched::Unchanged => Ok(List::default()),
     }
 }
 
 impl Subscriptions {
+    /// Creates a subscription with a list that was fetched.
+    #[cfg(test)]
+    pub(crate) fn with_list(source: &str, text: &str) -> Subscriptions {
+        let subscriptions = Subscriptions::default();
+        let subscription = Subscription {
+            list: parse_from(ListOrigin::Private, source, text).unwrap(),
+            ..Subscription::default()
+        };
+        (subscriptions.lists.lock()).insert(source.to_owned(), subscription);
+        subscriptions
+    }
+
     /// Reads the copies of the lists that the section names.
     pub(crate) fn open(config: &TrackerConfig) -> Subscriptions {
         let subscriptions = Subscriptions {
@@ -108,70 +138,79 @@ impl Subscriptions {
         })
     }
 
-    /// Fetches the lists that are due.
-    pub(crate) async fn refresh(
-        &self,
-        sources: &[String],
-        outbound: &Outbound,
-        every: Duration,
-    ) -> Refreshed {
-        let (mut changed, mut pause) = (false, every);
-        let (mut fetches, mut failed) = (0, 0);
+    /// Returns the lists that are due, and reads the copies of new ones.
+    pub(crate) fn due(&self, sources: &[String], every: Duration) -> DueLists {
+        let mut due = DueLists {
+            sources: Vec::new(),
+            changed: false,
+            pause: every,
+        };
         for source in sources.iter().filter(|source| is_url(source)) {
             if !self.lists.lock().contains_key(source) {
                 self.read_copy(source);
-                changed = true;
+                due.changed = true;
             }
-            let known = self.lists.lock().get(source).cloned().unwrap_or_default();
+            let next = self.lists.lock().get(source).and_then(|list| list.next);
             let now = Instant::now();
-            if let Some(next) = known.next.filter(|next| *next > now) {
-                pause = pause.min(next - now);
-                continue;
+            match next.filter(|next| *next > now) {
+                Some(next) => due.pause = due.pause.min(next - now),
+                None if due.sources.contains(source) => {}
+                None => due.sources.push(source.clone()),
             }
-            let fetched = fetch(source, known.etag.as_deref(), outbound).await;
-            fetches += 1;
-            failed += u64::from(fetched.is_err());
-            let failures = if fetched.is_err() {
-                known.failures + 1
-            } else {
-                0
-            };
-            let wait = match failures {
-                0 => every,
-                failures => every.min(RETRY * (1 << failures.min(16))),
-            };
-            pause = pause.min(wait);
-            let mut lists = self.lists.lock();
-            let subscription = lists.entry(source.clone()).or_default();
-            subscription.next = Some(Instant::now() + wait);
-            subscription.failures = failures;
-            match fetched {
-                Ok(Fetched::Unchanged) => {}
-                Ok(Fetched::List { etag, text, list }) => {
-                    changed |= subscription.list != list;
-                    tracing::info!(
-                        list = shown(source),
-                        forwarders = list.forwarders.len(),
-                        "list of forwarders fetched"
-                    );
-                    (subscription.etag, subscription.list) = (etag, list);
-                    self.write_copy(source, subscription.etag.as_deref(), &text);
-                }
-                Err(error) => {
-                    let kept = subscription.list.forwarders.len();
-                    tracing::warn!(
-                        list = shown(source),
-                        error,
-                        kept,
-                        "cannot fetch a list of forwarders: the last good copy stays in force"
-                    );
-                }
+        }
+        due
+    }
+
+    /// Fetches a list.
+    pub(crate) async fn refresh(
+        &self,
+        source: &str,
+        outbound: &Outbound,
+        every: Duration,
+    ) -> Refreshed {
+        let known = self.lists.lock().get(source).cloned().unwrap_or_default();
+        let fetched = fetch(source, known.etag.as_deref(), outbound).await;
+        let failed = fetched.is_err();
+        let failures = if failed { known.failures + 1 } else { 0 };
+        let pause = match failures {
+            0 => every,
+            failures => every.min(RETRY * (1 << failures.min(16))),
+        };
+        let mut changed = false;
+        let mut lists = self.lists.lock();
+        let subscription = lists.entry(source.to_owned()).or_default();
+        subscription.next = Some(Instant::now() + pause);
+        subscription.failures = failures;
+        match fetched {
+            Ok(Fetched::Unchanged) => {}
+            Ok(Fetched::List {
+                origin,
+                etag,
+                text,
+                list,
+            }) => {
+                changed = subscription.list != list;
+                tracing::info!(
+                    list = shown_url(source),
+                    forwarders = list.forwarders.len(),
+                    "list of forwarders fetched"
+                );
+                (subscription.etag, subscription.list) = (etag, list);
+                self.write_copy(source, origin, subscription.etag.as_deref(), &text);
+            }
+            Err(error) => {
+                let kept = subscription.list.forwarders.len();
+                tracing::warn!(
+                    list = shown_url(source),
+                    error,
+                    kept,
+                    "cannot fetch a list of forwarders: the last good copy stays in force"
+                );
             }
         }
         Refreshed {
             changed,
             pause,
-            fetched: fetches - failed,
             failed,
         }
     }
@@ -199,24 +238,28 @@ impl Subscriptions {
         let bytes = path.and_then(|path| bounded_file::read(&path).ok());
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
         let mut subscription = Subscription::default();
-        // The first line is the entity tag.
-        if let Some((etag, body)) = text.as_deref().and_then(|text| text.split_once('\n'))
-            && let Ok(list) = parse(shown(source), body)
-            && !list.forwarders.is_empty()
+        if let Some((head, body)) = text.as_deref().and_then(|text| text.split_once('\n'))
+            && let (origin, etag) = parse_copy_head(head)
+            && let Ok(list) = parse_usable(origin, &shown_url(source), body)
         {
-            subscription.etag = Some(etag.to_owned()).filter(|etag| !etag.is_empty());
+            subscription.etag = etag.map(str::to_owned);
             subscription.list = list;
         }
         self.lists.lock().insert(source.to_owned(), subscription);
     }
 
-    fn write_copy(&self, source: &str, etag: Option<&str>, text: &str) {
+    fn write_copy(&self, source: &str, origin: ListOrigin, etag: Option<&str>, text: &str) {
         let Some(path) = self.copy_of(source) else {
             return;
         };
         let new = path.with_extension("new");
+        let origin = match origin {
+            ListOrigin::Private => PRIVATE,
+            ListOrigin::Public => PUBLIC,
+        };
+        let copy = format!("{origin}{}\n{text}", etag.unwrap_or_default());
         let written = (path.parent().map_or(Ok(()), std::fs::create_dir_all))
-            .and_then(|()| std::fs::write(&new, format!("{}\n{text}", etag.unwrap_or_default())))
+            .and_then(|()| std::fs::write(&new, copy))
             .and_then(|()| std::fs::rename(&new, &path));
         if let Err(error) = written {
             tracing::warn!(path = %path.display(), %error, "cannot keep a copy of a list of forwarders: set `forwarder_lists_folder`");
@@ -224,7 +267,24 @@ impl Subscriptions {
     }
 }
 
-/// Returns the folder for copies.
+/// The beginnings of a copy, before the entity tag.
+const PRIVATE: &str = "private ";
+const PUBLIC: &str = "public ";
+
+/// Returns the origin and the entity tag in the first line of a copy. Without an origin the list is
+/// fetched in full, and not trusted until then.
+fn parse_copy_head(head: &str) -> (ListOrigin, Option<&str>) {
+    let public = || Some((ListOrigin::Public, head.strip_prefix(PUBLIC)?));
+    let private = head.strip_prefix(PRIVATE);
+    let private = private.map(|etag| (ListOrigin::Private, etag));
+    let Some((origin, etag)) = private.or_else(public) else {
+        return (ListOrigin::Public, None);
+    };
+    (origin, Some(etag).filter(|etag| !etag.is_empty()))
+}
+
+/// Returns the folder for copies of published lists: the configured one, the snapshot's,
+/// `$STATE_DIRECTORY`, or `headworks` in the user's state folder.
 fn folder(config: &TrackerConfig) -> Option<PathBuf> {
     let snapshot = config.snapshot_file.as_deref().and_then(Path::parent);
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -236,37 +296,72 @@ fn folder(config: &TrackerConfig) -> Option<PathBuf> {
         .or_else(|| state().map(|state| state.join("headworks")))
 }
 
-/// Returns a URL without its query, which may hold a secret.
-fn shown(source: &str) -> &str {
-    source.split('?').next().unwrap_or_default()
-}
-
 async fn fetch(source: &str, etag: Option<&str>, outbound: &Outbound) -> Result<Fetched, String> {
     let fetched = tokio::time::timeout(TIMEOUT, get(source, etag, outbound)).await;
     let fetched = fetched.unwrap_or_else(|_| Err("no response in time".into()))?;
-    let Some((etag, body)) = fetched else {
+    let Some(Body {
+        origin,
+        etag,
+        bytes,
+    }) = fetched
+    else {
         return Ok(Fetched::Unchanged);
     };
-    let text = String::from_utf8(body).map_err(|_| "not UTF-8".to_owned())?;
-    let list = parse(shown(source), &text).map_err(|error| error.to_string())?;
-    match list.forwarders.is_empty() {
-        true => Err("the list has no usable forwarder".into()),
-        false => Ok(Fetched::List { etag, text, list }),
+    let text = String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())?;
+    let name = shown_url(source);
+    // A long list takes its time, and signals must not wait for it.
+    let parsed = tokio::task::spawn_blocking(move || {
+        let list = parse_usable(origin, &name, &text)?;
+        Ok(Fetched::List {
+            origin,
+            etag,
+            text,
+            list,
+        })
+    });
+    let ended = |_| Err("the tracker is stopping".to_owned());
+    parsed.await.unwrap_or_else(ended)
+}
+
+/// Parses a list that can be applied.
+fn parse_usable(origin: ListOrigin, name: &str, text: &str) -> Result<List, String> {
+    let list = parse_from(origin, name, text).map_err(|error| error.to_string())?;
+    let mut distinct = list.forwarders.clone();
+    dedup(&mut distinct);
+    let words = list.skipped.iter().filter(|one| !one.is_uri).count();
+    match distinct.len() {
+        // A sentence of an error page may begin with the address of a status page. Entries such as
+        // `wss://` are fine, however many there are.
+        count if words > count => Err("most entries are not URIs: not a list of forwarders".into()),
+        0 => Err("the list has no usable forwarder".into()),
+        count if count > MAX_FORWARDERS => Err(format!(
+            "the list has {count} forwarders, more than {MAX_FORWARDERS}"
+        )),
+        _ => Ok(list),
     }
 }
 
-/// Returns the entity tag and the body at a URL; `None` if it is unchanged.
+/// Returns the response at a URL; `None` if it is unchanged.
 async fn get(
     source: &str,
     etag: Option<&str>,
     outbound: &Outbound,
-) -> Result<Option<(Option<String>, Vec<u8>)>, String> {
+) -> Result<Option<Body>, String> {
     let invalid = || "not a valid URL".to_owned();
     let first: Uri = source.parse().map_err(|_| invalid())?;
-    let mut uri = first.clone();
+    let (password, mut uri) = (authorization(&first), first.clone());
+    if let Some(plain) = without_user(&uri) {
+        uri = plain;
+    }
+    let first = uri.clone();
     for _ in 0..=MAX_REDIRECTS {
         let mut request = Request::get(uri.clone())
             .header(USER_AGENT, concat!("headworks/", env!("CARGO_PKG_VERSION")));
+        // The password is meant for this server, and for no other.
+        let same = uri.scheme() == first.scheme() && uri.authority() == first.authority();
+        if let Some(password) = password.as_ref().filter(|_| same) {
+            request = request.header(AUTHORIZATION, password);
+        }
         if let Some(etag) = etag {
             request = request.header(IF_NONE_MATCH, etag);
         }
@@ -285,22 +380,156 @@ async fn get(
                 let etag = header(ETAG);
                 let body = Limited::new(response.into_body(), MAX_LIST).collect().await;
                 let body = body.map_err(|error| format!("cannot read the list: {error}"))?;
-                return Ok(Some((etag, body.to_bytes().to_vec())));
+                let origin = match is_public(outbound.dns_cache(), &uri).await {
+                    true => ListOrigin::Public,
+                    false => ListOrigin::Private,
+                };
+                return Ok(Some(Body {
+                    origin,
+                    etag,
+                    bytes: body.to_bytes().to_vec(),
+                }));
             }
             301 | 302 | 303 | 307 | 308 => {
                 let location = header(LOCATION).ok_or("redirected to nowhere")?;
                 let to = redirect_target(&uri, &location).ok_or("redirected to no web address")?;
-                let names = outbound.dns_cache();
-                if uri.scheme_str() == Some("https") && to.scheme_str() != Some("https") {
-                    return Err("redirected from https to http: not followed".into());
-                }
-                if !is_public(names, &to).await && is_public(names, &first).await {
-                    return Err("redirected into a private network: not followed".into());
-                }
+                check_redirect(outbound.dns_cache(), &first, &uri, &to).await?;
                 uri = to;
             }
             status => return Err(format!("status {status}")),
         }
     }
     Err("too many redirects".into())
+}
+
+/// Checks that a redirect leads neither away from encryption nor into a network that the server at
+/// the `first` URL is not in.
+async fn check_redirect(
+    names: &DnsCache,
+    first: &Uri,
+    from: &Uri,
+    to: &Uri,
+) -> Result<(), &'static str> {
+    if from.scheme_str() == Some("https") && to.scheme_str() != Some("https") {
+        return Err("redirected from https to http: not followed");
+    }
+    if !is_public(names, to).await && is_public(names, first).await {
+        return Err("redirected into a private network: not followed");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headworks_service::outbound::OutboundConfig;
+
+    #[tokio::test]
+    async fn unsafe_redirects_are_not_followed() {
+        let proxies = hyper_util::client::proxy::matcher::Matcher::builder().build();
+        let outbound = Outbound::with_proxies(&OutboundConfig::default(), proxies).unwrap();
+        let uri = |text: &str| text.parse::<Uri>().unwrap();
+        for (first, from, to, allowed) in [
+            (
+                "http://8.8.8.1/a",
+                "http://8.8.8.1/a",
+                "http://8.8.8.2/b",
+                true,
+            ),
+            (
+                "http://8.8.8.1/a",
+                "http://8.8.8.1/a",
+                "https://8.8.8.2/b",
+                true,
+            ),
+            (
+                "https://8.8.8.1/a",
+                "https://8.8.8.1/a",
+                "http://8.8.8.1/b",
+                false,
+            ),
+            (
+                "http://8.8.8.1/a",
+                "https://8.8.8.2/a",
+                "http://8.8.8.1/b",
+                false,
+            ),
+            (
+                "http://8.8.8.1/a",
+                "http://8.8.8.1/a",
+                "http://127.0.0.1/b",
+                false,
+            ),
+            (
+                "http://8.8.8.1/a",
+                "http://8.8.8.1/a",
+                "http://[::1]/b",
+                false,
+            ),
+            (
+                "http://8.8.8.1/a",
+                "http://8.8.8.1/a",
+                "http://169.254.169.254/b",
+                false,
+            ),
+            (
+                "http://8.8.8.1/a",
+                "http://8.8.8.2/a",
+                "http://192.168.0.1/b",
+                false,
+            ),
+            (
+                "http://192.168.0.9/a",
+                "http://192.168.0.9/a",
+                "http://192.168.0.1/b",
+                true,
+            ),
+            (
+                "http://127.0.0.1/a",
+                "http://8.8.8.2/a",
+                "http://127.0.0.1/b",
+                true,
+            ),
+            (
+                "https://127.0.0.1/a",
+                "https://127.0.0.1/a",
+                "http://127.0.0.1/b",
+                false,
+            ),
+        ] {
+            let names = outbound.dns_cache();
+            let checked = check_redirect(names, &uri(first), &uri(from), &uri(to)).await;
+            assert_eq!(
+                checked.is_ok(),
+                allowed,
+                "{first}, {from} to {to}: {checked:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_copy_remembers_where_its_list_is_from() {
+        let public = (ListOrigin::Public, Some("\"a b\""));
+        assert_eq!(parse_copy_head("public \"a b\""), public);
+        let private = (ListOrigin::Private, None);
+        assert_eq!(parse_copy_head("private "), private);
+        let unknown = (ListOrigin::Public, None);
+        assert_eq!(parse_copy_head("\"a\""), unknown);
+    }
+
+    #[test]
+    fn a_list_of_mostly_unsupported_uris_is_used_and_a_sentence_is_not() {
+        let list = "wss://a.example/\nwss://b.example/\nudp://c.example:1/announce\n";
+        assert_eq!(
+            parse_usable(ListOrigin::Public, "list", list)
+                .unwrap()
+                .forwarders
+                .len(),
+            1
+        );
+        let twice = "udp://c.example:1/announce\n".repeat(9);
+        assert!(parse_usable(ListOrigin::Public, "list", &twice).is_ok());
+        let sentence = "https://status.example is down for maintenance";
+        assert!(parse_usable(ListOrigin::Public, "list", sentence).is_err());
+    }
 }

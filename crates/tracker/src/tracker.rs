@@ -4,7 +4,8 @@ use crate::active_config::ActiveConfig;
 use crate::announce::AnnounceHandler;
 use crate::client::TrackerClient;
 use crate::config::TrackerConfig;
-use crate::descriptors;
+use crate::counters::Counters;
+use crate::descriptors::Descriptors;
 use crate::error::Error;
 use crate::forward::{ForwardRuntime, Forwarding};
 use crate::metrics::TrackerCollector;
@@ -12,7 +13,8 @@ use crate::panel::TrackerPanel;
 use crate::serve::{self, Server};
 use crate::snapshot;
 use crate::state::TrackerState;
-use crate::subscriptions::Subscriptions;
+use crate::subscriptions::{DueLists, Subscriptions};
+use futures_util::stream::{self, StreamExt};
 use headworks_service::authenticator::Authenticator;
 use headworks_service::config::Secret;
 use headworks_service::metrics::Collect;
@@ -29,6 +31,8 @@ use std::time::Duration;
 
 /// The time between two searches for expired peers.
 const PURGE_INTERVAL: Duration = Duration::from_secs(60);
+/// The number of lists that are fetched at once.
+const FETCHES: usize = 8;
 /// The time that running forwards have to finish at shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -57,8 +61,9 @@ impl Tracker {
         outbound: Outbound,
         shutdown: &Shutdown,
     ) -> Result<Tracker, Error> {
+        let descriptors = Descriptors::for_config(config)?;
         let config = &TrackerConfig {
-            max_connections: descriptors::max_connections(config)?,
+            max_connections: descriptors.connections,
             ..config.clone()
         };
         let subscriptions = Arc::new(Subscriptions::open(config));
@@ -67,8 +72,8 @@ impl Tracker {
         let runtime = ForwardRuntime::new().map_err(Error::Threads)?;
         // Everything that forwards spawn runs on their own low-priority runtime.
         let entered = runtime.enter();
-        let forwarding =
-            Forwarding::start(&state, TrackerClient::new(outbound.clone())?, shutdown)?;
+        let client = TrackerClient::new(outbound.clone())?;
+        let forwarding = Forwarding::start(&state, client, descriptors.requests, shutdown)?;
         drop(entered);
         let announces = Arc::new(AnnounceHandler { state, forwarding });
         if let Some(path) = &config.snapshot_file {
@@ -182,6 +187,15 @@ impl Tracker {
         self.replace(&config).map(drop)
     }
 
+    /// Applies the fetched lists on a thread of their own: a long list takes its time, and signals
+    /// must not wait for it.
+    async fn apply_fetched(self) {
+        let applied = tokio::task::spawn_blocking(move || self.apply_lists()).await;
+        if let Ok(Err(error)) = applied {
+            tracing::error!(%error, "cannot apply a fetched list of forwarders");
+        }
+    }
+
     /// Starts the task that fetches lists of forwarders and applies those that have changed.
     fn spawn_refresh(&self, outbound: Outbound, shutdown: &Shutdown) {
         let (tracker, stop) = (self.clone(), shutdown.token());
@@ -190,19 +204,9 @@ impl Tracker {
             loop {
                 let config = tracker.announces.state.active().config.clone();
                 let sources: Vec<String> = config.list_sources().collect();
-                let refresh = config.forwarder_lists_refresh;
-                let refreshed = (tracker.subscriptions)
-                    .refresh(&sources, &outbound, refresh)
-                    .await;
-                if refreshed.changed
-                    && let Err(error) = tracker.apply_lists()
-                {
-                    tracing::error!(%error, "cannot apply a fetched list of forwarders");
-                }
-                counters.lists_fetched.add(refreshed.fetched);
-                counters.lists_failed.add(refreshed.failed);
+                let pause = tracker.fetch_lists(&sources, &outbound, &counters).await;
                 tokio::select! {
-                    () = tokio::time::sleep(refreshed.pause) => {}
+                    () = tokio::time::sleep(pause) => {}
                     () = tracker.subscriptions.changed() => {}
                 }
             }
@@ -210,6 +214,41 @@ impl Tracker {
         shutdown.spawn("tracker: fetch lists of forwarders", async move {
             stop.run_until_cancelled(refresh).await;
         });
+    }
+
+    /// Fetches the lists that are due, several at once, and applies each when it is there: a server
+    /// that does not respond must not hold up the lists of others. Returns the time until the next
+    /// one is due.
+    async fn fetch_lists(
+        &self,
+        sources: &[String],
+        outbound: &Outbound,
+        counters: &Counters,
+    ) -> Duration {
+        let every = self.announces.state.active().config.forwarder_lists_refresh;
+        let DueLists {
+            sources,
+            changed,
+            mut pause,
+        } = self.subscriptions.due(sources, every);
+        if changed {
+            self.clone().apply_fetched().await;
+        }
+        let fetches: Vec<_> = (sources.iter())
+            .map(|source| self.subscriptions.refresh(source, outbound, every))
+            .collect();
+        let mut fetches = stream::iter(fetches).buffer_unordered(FETCHES);
+        while let Some(refreshed) = fetches.next().await {
+            pause = pause.min(refreshed.pause);
+            if refreshed.changed {
+                self.clone().apply_fetched().await;
+            }
+            match refreshed.failed {
+                true => counters.lists_failed.add(1),
+                false => counters.lists_fetched.add(1),
+            }
+        }
+        pause
     }
 
     /// Makes a configuration the active one and returns the previous one.
@@ -283,7 +322,7 @@ fn spawn_maintenance(
             let (handler, path) = (announces.clone(), path.clone());
             let work = tokio::select! {
                 () = stop.cancelled() => break,
-                _ = purges.tick() => tokio::task::spawn_blocking(move || handler.state.purge()),
+                _ = purges.tick() => tokio::task::spawn_blocking(move || handler.purge()),
                 _ = saves.tick(), if path.is_some() => tokio::task::spawn_blocking(move || {
                     if let Some(path) = path {
                         save(&handler, &path);

@@ -12,22 +12,22 @@ mkdir /run/netns
 ip link set lo up
 ip link add hub type bridge
 ip addr add 10.77.0.1/24 dev hub
-ip addr add 2001:db8:77::1/64 dev hub nodad
+ip addr add 2600:77::1/64 dev hub nodad
 ip link set hub up
 for n in 2 3; do
   ip netns add "client$n"
   ip link add "cable$n" type veth peer name eth0 netns "client$n"
   ip link set "cable$n" master hub up
   ip -n "client$n" addr add "10.77.0.$n/24" dev eth0
-  ip -n "client$n" addr add "2001:db8:77::$n/64" dev eth0 nodad
+  ip -n "client$n" addr add "2600:77::$n/64" dev eth0 nodad
   ip -n "client$n" link set eth0 up
   ip -n "client$n" link set lo up
   # transmission uses IPv6 only with a route to the Internet.
-  ip -n "client$n" -6 route add default via 2001:db8:77::1
+  ip -n "client$n" -6 route add default via 2600:77::1
 done
 
 at=10.77.0.1:6969
-[ "$family" = 6 ] && at='[2001:db8:77::1]:6969'
+[ "$family" = 6 ] && at='[2600:77::1]:6969'
 "$headworks" tracker -l "$at" -u "$at" --admin-listen 127.0.0.1:0 2>"$folder/tracker.log" &
 processes=$!
 trap 'kill $processes 2>/dev/null || true; wait' EXIT

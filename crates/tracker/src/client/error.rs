@@ -23,6 +23,9 @@ pub(crate) enum ClientError {
     /// A network error that may go away.
     #[error("{0}")]
     Transient(String),
+    /// This process, or the system, has no descriptor left for a connection.
+    #[error("no connection possible: too many open files")]
+    NoDescriptor,
     /// An HTTP status other than 200.
     #[error("status {0}")]
     Status(u16),

@@ -260,6 +260,9 @@ fn client_error(error: &(dyn std::error::Error + 'static)) -> ClientError {
                 }
                 ErrorKind::TimedOut => return ClientError::Timeout,
                 _ if is_host_not_found(error) => return ClientError::NoSuchHost,
+                _ if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                    return ClientError::NoDescriptor;
+                }
                 _ => {}
             }
         }
@@ -298,52 +301,32 @@ mod tests {
         let config = headworks_service::outbound::OutboundConfig::default();
         let client = HttpClient::new(Outbound::with_proxies(&config, proxies).unwrap());
         for (forwarder, to, allowed) in [
-            (
-                "http://198.51.100.1/announce",
-                "http://198.51.100.2/x",
-                true,
-            ),
-            (
-                "http://198.51.100.1/announce",
-                "https://198.51.100.2/x",
-                true,
-            ),
-            (
-                "https://198.51.100.1/announce",
-                "http://198.51.100.1/x",
-                false,
-            ),
-            ("http://198.51.100.1/announce", "http://127.0.0.1/x", false),
-            ("http://198.51.100.1/announce", "http://[::1]/x", false),
-            (
-                "http://198.51.100.1/announce",
-                "http://169.254.169.254/x",
-                false,
-            ),
-            (
-                "http://198.51.100.1/announce",
-                "http://192.168.0.1/x",
-                false,
-            ),
+            ("http://8.8.8.1/announce", "http://8.8.8.2/x", true),
+            ("http://8.8.8.1/announce", "https://8.8.8.2/x", true),
+            ("https://8.8.8.1/announce", "http://8.8.8.1/x", false),
+            ("http://8.8.8.1/announce", "http://127.0.0.1/x", false),
+            ("http://8.8.8.1/announce", "http://[::1]/x", false),
+            ("http://8.8.8.1/announce", "http://169.254.169.254/x", false),
+            ("http://8.8.8.1/announce", "http://192.168.0.1/x", false),
             ("http://192.168.0.9/announce", "http://192.168.0.1/x", true),
             (
-                "http://198.51.100.1/a?key=s3cr3ts3cr3t",
-                "http://198.51.100.2/x",
+                "http://8.8.8.1/a?key=s3cr3ts3cr3t",
+                "http://8.8.8.2/x",
                 true,
             ),
             (
-                "http://198.51.100.1/a?key=s3cr3ts3cr3t",
-                "http://198.51.100.2/?s3cr3ts3cr3t",
+                "http://8.8.8.1/a?key=s3cr3ts3cr3t",
+                "http://8.8.8.2/?s3cr3ts3cr3t",
                 false,
             ),
             (
-                "http://198.51.100.1/s3cr3ts3cr3t/a",
-                "http://198.51.100.2/s3cr3ts3cr3t",
+                "http://8.8.8.1/s3cr3ts3cr3t/a",
+                "http://8.8.8.2/s3cr3ts3cr3t",
                 false,
             ),
             (
-                "http://198.51.100.1/s3cr3ts3cr3t/a",
-                "http://198.51.100.1/s3cr3ts3cr3t/b",
+                "http://8.8.8.1/s3cr3ts3cr3t/a",
+                "http://8.8.8.1/s3cr3ts3cr3t/b",
                 true,
             ),
         ] {
@@ -351,6 +334,18 @@ mod tests {
             let to: Uri = to.parse().unwrap();
             let checked = client.check_redirect(&state, &state.uri, &to).await;
             assert_eq!(checked.is_ok(), allowed, "{forwarder} to {to}: {checked:?}");
+        }
+    }
+
+    #[test]
+    fn a_forwarder_is_not_blamed_for_a_lack_of_descriptors() {
+        for (code, expected) in [
+            (libc::EMFILE, ClientError::NoDescriptor),
+            (libc::ENFILE, ClientError::NoDescriptor),
+            (libc::ECONNREFUSED, ClientError::Refused),
+        ] {
+            let cause = io::Error::from_raw_os_error(code);
+            assert_eq!(client_error(&cause), expected);
         }
     }
 

@@ -12,11 +12,26 @@ pub(crate) use query::AnnounceQuery;
 use crate::error::Error;
 use crate::forwarders::ForwarderState;
 use headworks_service::outbound::Outbound;
-use headworks_tracker_wire::response::AnnounceResponse;
+use headworks_tracker_wire::response::{AnnounceResponse, PeerList};
+use headworks_tracker_wire::{Announce, Event, InfoHash, PeerId};
 use http::HttpClient;
 use std::time::Duration;
 use tokio::time::Instant;
 use udp::UdpClient;
+
+/// The port in the announce of a check. Some trackers refuse those below 1024 and 6881 to 6889.
+const CHECK_PORT: u16 = 51_413;
+
+/// Whether a response has any field that only a tracker sends.
+fn is_about_a_swarm(list: &PeerList) -> bool {
+    let numbers = [
+        list.interval,
+        list.min_interval,
+        list.complete,
+        list.incomplete,
+    ];
+    numbers.iter().any(Option::is_some) || !list.peers.is_empty() || list.warning.is_some()
+}
 
 /// A client for other trackers.
 pub(crate) struct TrackerClient {
@@ -84,6 +99,37 @@ impl TrackerClient {
             Err(_) => {}
         }
         response
+    }
+
+    /// Checks that a forwarder responds as a tracker does. Over HTTP that takes an announce: the
+    /// `stopped` of a peer that does not exist, in a torrent that does not exist.
+    pub(crate) async fn check(
+        &self,
+        forwarder: &ForwarderState,
+        timeout: Duration,
+    ) -> Result<(), ClientError> {
+        if forwarder.is_udp() {
+            return self.probe(forwarder, timeout).await;
+        }
+        let (mut info_hash, mut peer_id) = (InfoHash([0; 20]), PeerId([0; 20]));
+        fastrand::fill(&mut info_hash.0);
+        fastrand::fill(&mut peer_id.0);
+        let announce = Announce {
+            info_hash,
+            peer_id,
+            port: CHECK_PORT,
+            left: Some(0),
+            event: Event::Stopped,
+            ..Announce::default()
+        };
+        let query = AnnounceQuery::new(forwarder, &announce);
+        let response = tokio::time::timeout(timeout, self.http.announce(&query)).await;
+        match response.unwrap_or(Err(ClientError::Timeout))? {
+            AnnounceResponse::Peers(list) if !is_about_a_swarm(&list) => Err(
+                ClientError::Malformed("a dictionary without any field of an announce".into()),
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// Checks that a forwarder is reachable, without announcing a peer.

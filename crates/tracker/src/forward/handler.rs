@@ -5,6 +5,7 @@ use super::job::{EVENTS, ForwardJob};
 use super::outage::{NetworkEvidence, OutageDetector};
 use super::outcome::{ForwarderHealth, JobOutcome, Outcome, network_evidence};
 use super::own_addresses::OwnAddresses;
+use super::permits::HttpPermits;
 use super::timers::DueTimers;
 use super::workers::{HttpWorkers, Worker};
 use crate::address_scope::AddressScope;
@@ -21,12 +22,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 
 /// The time until the next announce to a forwarder after the last attempt of a forward failed.
 const AFTER_FAILURE: Seconds = 60;
 /// The same, after a forwarder was suspended for silence: the torrent is due as soon as it is back.
 const AFTER_SUSPENSION: Duration = Duration::from_secs(1);
+/// The time after which an announce is tried again that found the `stopped` of its peer in flight.
+const AFTER_STOPPED: Duration = Duration::from_secs(1);
 /// The most silences in a row before a forwarder is suspended. `forwarder_fail_threshold` may be
 /// lower.
 const MAX_SILENCES: u32 = 3;
@@ -39,6 +43,7 @@ pub(super) struct ForwardHandler {
     pub(super) outage: Arc<OutageDetector>,
     pub(super) timers: Arc<DueTimers>,
     pub(super) workers: Arc<HttpWorkers>,
+    pub(super) permits: HttpPermits,
     /// The tracker's own peer id, sent where clients' ids are not revealed.
     pub(super) own_id: PeerId,
     pub(super) own_addresses: OwnAddresses,
@@ -47,25 +52,30 @@ pub(super) struct ForwardHandler {
 /// The end of a forward, as the swarm's record needs it.
 #[derive(Clone, Copy)]
 struct ForwardEnd {
-    due: Seconds,
+    /// The time until the next announce.
+    next: Duration,
     answered: bool,
+}
+
+/// The permission to send a forward, held until its response is there.
+enum Permission<'a> {
+    NotNeeded,
+    Permit(#[expect(dead_code, reason = "held, and given back when dropped")] SemaphorePermit<'a>),
+    Worker(#[expect(dead_code, reason = "held, and given back when dropped")] Worker),
 }
 
 impl Handler<ForwardJob> for ForwardHandler {
     async fn run(&self, run: &mut Run<'_, ForwardJob>) -> Report {
         let job = run.payload;
-        if job.announce.event == Event::Stopped {
-            // An announce in flight must arrive before `stopped`, or the forwarder would keep the
-            // peer.
-            if self.in_flight.defer(&job) {
-                return Report::done().target(Health::Unknown);
-            }
-            return self.forward(run).await;
-        }
-        let Some(_worker) = self.worker(run).await else {
+        let Some(_permission) = self.permission(run).await else {
             return Report::failed();
         };
-        let guard = self.in_flight.begin(&job);
+        if job.announce.event == Event::Stopped {
+            return self.stop(run).await;
+        }
+        let Some(guard) = self.in_flight.begin(&job) else {
+            return Report::retry_in(AFTER_STOPPED).target(Health::Unknown);
+        };
         let report = if self.is_withdrawn(run) {
             Report::failed()
         } else {
@@ -109,20 +119,39 @@ impl Handler<ForwardJob> for ForwardHandler {
 }
 
 impl ForwardHandler {
-    /// Waits for a worker if the forward needs one; `None` if it is cancelled meanwhile. Events
-    /// must not wait for forwarders that hang, and neither must the search for those that respond.
-    async fn worker(&self, run: &Run<'_, ForwardJob>) -> Option<Option<Worker>> {
-        let job = &run.payload;
-        let exempt = {
-            let forwarder = &self.state.active().forwarders[job.forwarder.index()];
-            forwarder.is_udp() || job.probe || !job.is_announce()
+    /// Sends `stopped`, in order with the announces of its peer. An announce in flight must arrive
+    /// before it, or the forwarder would keep the peer. An announce of a peer that is back must
+    /// arrive after it or replace it, or the forwarder would drop the peer.
+    async fn stop(&self, run: &mut Run<'_, ForwardJob>) -> Report {
+        let job = run.payload;
+        let Some(_guard) = self.in_flight.begin_stop(&job) else {
+            return Report::done().target(Health::Unknown);
         };
-        if exempt {
-            return Some(None);
+        // The mark makes the forwarder receive the `stopped` with which the peer leaves again.
+        if self.mark_announced(&job).is_some() {
+            return Report::done().target(Health::Unknown);
         }
-        let cancellation = run.cancellation();
-        let worker = cancellation.run_until_cancelled(self.workers.acquire(run.class));
-        worker.await.map(Some)
+        self.forward(run).await
+    }
+
+    /// Waits until the forward may be sent; `None` if it is cancelled meanwhile. Events must not
+    /// wait for forwarders that hang, and neither must the search for those that respond: they need
+    /// no worker.
+    async fn permission(&self, run: &Run<'_, ForwardJob>) -> Option<Permission<'_>> {
+        let job = &run.payload;
+        let forwarder = self.state.active().forwarders[job.forwarder.index()].clone();
+        if forwarder.is_udp() {
+            return Some(Permission::NotNeeded);
+        }
+        let permission = async {
+            if job.probe || !job.is_announce() {
+                let responds = !forwarder.needs_probe();
+                return Permission::Permit(self.permits.acquire(responds).await);
+            }
+            let host = forwarder.host();
+            Permission::Worker(self.workers.acquire(run.class, &host).await)
+        };
+        run.cancellation().run_until_cancelled(permission).await
     }
 
     /// Sends the forward, records its result and reports to the pool.
@@ -175,10 +204,12 @@ impl ForwardHandler {
             self.state
                 .swarms
                 .with_existing(&job.announce.info_hash, |swarm| {
-                    swarm.record_mut().delay_forward(job.forwarder, at);
+                    swarm
+                        .record_mut()
+                        .delay_forward(job.stay, job.forwarder, at);
                 });
         }
-        let end = self.end_of(outcome.job);
+        let end = Self::end_of(outcome.job);
         run.payload.recorded |= end.is_some();
         let new = self.record(&job, &forwarder, &result, end);
         if result.is_ok() && job.is_announce() {
@@ -196,7 +227,7 @@ impl ForwardHandler {
             return Report::retry().target(Health::Unknown);
         }
         run.payload.recorded = true;
-        let end = self.end_of(JobOutcome::Failed(AFTER_SUSPENSION));
+        let end = Self::end_of(JobOutcome::Failed(AFTER_SUSPENSION));
         let silence = Err(ClientError::Timeout);
         self.record(&run.payload, forwarder, &silence, end);
         Report::failed().target(Health::Unknown)
@@ -230,7 +261,8 @@ impl ForwardHandler {
     fn is_withdrawn(&self, run: &Run<'_, ForwardJob>) -> bool {
         let cancellation = run.cancellation();
         let job = &run.payload;
-        if cancellation.is_cancelled() {
+        if cancellation.is_cancelled() || !self.state.active().may_forward(&job.announce.info_hash)
+        {
             return true;
         }
         if !self.state.active().reveals_peer(&job.announce) {
@@ -268,18 +300,13 @@ impl ForwardHandler {
     }
 
     /// Returns the end of a forward; `None` if it will be retried.
-    fn end_of(&self, outcome: JobOutcome) -> Option<ForwardEnd> {
+    fn end_of(outcome: JobOutcome) -> Option<ForwardEnd> {
         let (next, answered) = match outcome {
             JobOutcome::Done(next) => (next, true),
             JobOutcome::Failed(next) => (next, false),
             JobOutcome::Retry | JobOutcome::RetryAfter(_) => return None,
         };
-        let seconds = whole_seconds(next);
-        // Never early, and up to a twentieth late: announces of many torrents that began together
-        // drift apart.
-        let jitter = fastrand::u32(..=seconds / 20);
-        let due = self.now() + seconds + jitter;
-        Some(ForwardEnd { due, answered })
+        Some(ForwardEnd { next, answered })
     }
 
     /// Stores reported peers and the end of the forward in the swarm's record, under one lock.
@@ -304,13 +331,17 @@ impl ForwardHandler {
             return 0;
         }
         let (now, by) = (self.now(), self.state.count_by);
+        let end = end.map(|ForwardEnd { next, answered }| {
+            let due = self.timers.plan(now, whole_seconds(next));
+            (due, answered)
+        });
         let (limit, own) = {
             let config = &self.state.active().config;
             let configured = config.public_addresses.iter().map(IpAddr::to_canonical);
             let own: Vec<_> = configured.chain(self.own_addresses.agreed()).collect();
             (config.max_cached_peers, own)
         };
-        let by_its_word = self.own_addresses.learned_from(forwarder.host());
+        let by_its_word = self.own_addresses.learned_from(&forwarder.host());
         let is_own = |ip: &IpAddr| own.contains(ip) || by_its_word.contains(ip);
         let update = |swarm: &mut Swarm| {
             let mut new = 0;
@@ -334,10 +365,10 @@ impl ForwardHandler {
                     swarm.remove_cached(PackedAddress::new(*ip, port), reporter, by);
                 }
             }
-            if let Some(ForwardEnd { due, answered }) = end
+            if let Some((due, answered)) = end
                 && let Some(record) = &mut swarm.record
+                && record.finish_forward(job.stay, job.forwarder, due, answered)
             {
-                record.finish_forward(&job.announce.peer_id, job.forwarder, due, answered);
                 swarm.due = swarm.due.min(due);
                 self.timers.arm(&job.announce.info_hash, swarm, due);
             }
@@ -358,20 +389,17 @@ impl ForwardHandler {
         forwarder: &ForwarderState,
         list: &PeerList,
     ) -> Vec<SocketAddr> {
-        let usable = |ip: IpAddr| AddressScope::of(ip).is_reachable_from(job.client);
+        let (client, host) = (AddressScope::of(job.client), forwarder.host());
+        let usable = |ip: IpAddr| AddressScope::of(ip).is_reachable_from(client);
         if let Some(ip) = list.external_ip.filter(|ip| usable(*ip)) {
-            self.own_addresses.learn(forwarder.host(), ip);
+            self.own_addresses.learn(&host, ip);
         }
         let own_ids = [Some(job.announce.peer_id), Some(self.own_id)];
         let mut peers = Vec::new();
         for (address, id) in &list.peers {
             let ip = address.ip().to_canonical();
-            if id.is_some() && own_ids.contains(id) || !usable(ip) {
+            if id.is_some() && own_ids.contains(id) || !usable(ip) || address.port() == 0 {
                 continue;
-            }
-            if address.port() == job.announce.port {
-                let torrent = job.announce.info_hash;
-                (self.own_addresses).note_port(forwarder.host(), ip, torrent);
             }
             peers.push(SocketAddr::new(ip, address.port()));
         }
@@ -389,7 +417,7 @@ impl ForwardHandler {
         if job.recorded || !job.is_announce() {
             return;
         }
-        let (hash, peer) = (&job.announce.info_hash, &job.announce.peer_id);
+        let hash = &job.announce.info_hash;
         self.state.swarms.with_existing(hash, |swarm| {
             let Some(record) = &mut swarm.record else {
                 return;
@@ -397,11 +425,11 @@ impl ForwardHandler {
             let due = match reason {
                 EndReason::Failed => {
                     let due = self.now() + AFTER_FAILURE;
-                    record.finish_forward(peer, job.forwarder, due, false);
+                    record.finish_forward(job.stay, job.forwarder, due, false);
                     due
                 }
                 _ => {
-                    record.cancel_forward(peer, job.forwarder, job.previous);
+                    record.cancel_forward(job.stay, job.forwarder, job.previous);
                     job.previous.due.max(self.now())
                 }
             };
@@ -431,14 +459,16 @@ fn count(
             counters.answers.add(1);
             counters.micros.add(took.as_micros() as u64);
             match response {
-                AnnounceResponse::Failure { reason, .. } => Some(reason.clone()),
+                AnnounceResponse::Failure { reason, .. } => Some(forwarder.redact(reason)),
                 _ => None,
             }
         }
         Err(error) => {
             counters.failures.add(1);
-            forwarder.score.record_failure(took);
-            Some(error.to_string())
+            if *error != ClientError::NoDescriptor {
+                forwarder.score.record_failure(took);
+            }
+            Some(forwarder.redact(&error.to_string()))
         }
     };
     *forwarder.last_error.lock() = error;
@@ -463,6 +493,7 @@ fn report(outcome: Outcome, suspend: Duration) -> Report {
     };
     report.target(match outcome.forwarder {
         ForwarderHealth::Healthy => Health::Fine,
+        ForwarderHealth::Unknown => Health::Unknown,
         ForwarderHealth::Fault | ForwarderHealth::Silent => Health::Fault,
         ForwarderHealth::Overloaded => Health::Overloaded(suspend),
         ForwarderHealth::Unavailable | ForwarderHealth::Declined => Health::Gone,

@@ -1,4 +1,5 @@
-//! Requests that are in flight to forwarders, so that `stopped` never overtakes an announce.
+//! Requests that are in flight to forwarders, so that neither `stopped` overtakes an announce nor
+//! an announce the `stopped` before it.
 
 use super::job::ForwardJob;
 use crate::forwarders::ForwarderId;
@@ -16,7 +17,10 @@ pub(super) struct InFlight(Mutex<HashMap<Key, Entry>>);
 
 #[derive(Default)]
 struct Entry {
+    /// Announces and `completed` in flight.
     requests: u32,
+    /// Whether `stopped` is in flight. Nothing else is, then.
+    stopping: bool,
     stopped: Option<ForwardJob>,
 }
 
@@ -25,23 +29,52 @@ fn key(job: &ForwardJob) -> Key {
 }
 
 impl InFlight {
-    /// Registers a request.
-    pub(super) fn begin(self: &Arc<Self>, job: &ForwardJob) -> InFlightGuard {
+    /// Registers a request other than `stopped`; `None` while `stopped` is in flight for its peer.
+    pub(super) fn begin(self: &Arc<Self>, job: &ForwardJob) -> Option<InFlightGuard> {
         let key = key(job);
-        self.0.lock().entry(key).or_default().requests += 1;
-        InFlightGuard {
+        let mut entries = self.0.lock();
+        let entry = entries.entry(key).or_default();
+        if entry.stopping {
+            return None;
+        }
+        entry.requests += 1;
+        Some(InFlightGuard {
             in_flight: self.clone(),
             key,
             finished: false,
-        }
+        })
     }
 
-    /// Defers `stopped` until the request in flight for its peer ends. Returns `false` if there is
-    /// no such request.
-    pub(super) fn defer(&self, stopped: &ForwardJob) -> bool {
+    /// Registers `stopped`. Returns `None` if it is deferred until the requests in flight for its
+    /// peer end, or if another `stopped` of the peer is in flight.
+    pub(super) fn begin_stop(self: &Arc<Self>, stopped: &ForwardJob) -> Option<StopGuard> {
+        let key = key(stopped);
         let mut entries = self.0.lock();
-        let entry = entries.get_mut(&key(stopped));
-        entry.map(|entry| entry.stopped = Some(*stopped)).is_some()
+        let entry = entries.entry(key).or_default();
+        if entry.requests > 0 {
+            entry.stopped = Some(*stopped);
+            return None;
+        }
+        if entry.stopping {
+            return None;
+        }
+        entry.stopping = true;
+        Some(StopGuard {
+            in_flight: self.clone(),
+            key,
+        })
+    }
+}
+
+/// A registered `stopped`. Dropping it removes the registration.
+pub(super) struct StopGuard {
+    in_flight: Arc<InFlight>,
+    key: Key,
+}
+
+impl Drop for StopGuard {
+    fn drop(&mut self) {
+        self.in_flight.0.lock().remove(&self.key);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::forwarders::ForwarderId;
 use crate::request::AnnounceRequest;
-use crate::swarms::{AnnouncedPeer, Schedule};
+use crate::swarms::{AnnouncedPeer, Schedule, StayId};
 use headworks_core::Class;
 use headworks_tracker_wire::{Announce, Event};
 use std::net::IpAddr;
@@ -20,6 +20,8 @@ pub(crate) struct ForwardJob {
     pub(super) announce: Announce,
     pub(super) client: IpAddr,
     pub(super) forwarder: ForwarderId,
+    /// The stay of the peer that is announced. Events have none.
+    pub(super) stay: StayId,
     /// The peer's schedule at the forwarder before this job, restored if the job never runs.
     pub(super) previous: Schedule,
     /// Whether this is the only announce that the forwarder gets until it responds.
@@ -35,6 +37,7 @@ impl ForwardJob {
             announce: *request.announce,
             client: request.client,
             forwarder,
+            stay: StayId::default(),
             previous: Schedule::default(),
             probe: false,
             recorded: false,
@@ -47,6 +50,7 @@ impl ForwardJob {
             announce: peer.announce_to(forwarder),
             client: peer.client,
             forwarder,
+            stay: peer.stay,
             previous: peer.schedule(forwarder),
             probe: false,
             recorded: false,

@@ -18,6 +18,7 @@ mod job;
 mod outage;
 mod outcome;
 mod own_addresses;
+mod permits;
 mod probe;
 mod rate_limit;
 mod runtime;
@@ -40,7 +41,7 @@ use crate::error::Error;
 use crate::forwarders::ForwarderId;
 use crate::request::AnnounceRequest;
 use crate::state::TrackerState;
-use crate::swarms::Swarm;
+use crate::swarms::{AnnouncedPeer, Swarm};
 use handler::ForwardHandler;
 use headworks_core::{
     Backoff, Bound, ClassConfig, Config, KeySeed, Limits, OnSuspend, Policy, Pressure, Reason,
@@ -48,8 +49,9 @@ use headworks_core::{
 };
 use headworks_pool::{Pool, Workers};
 use headworks_service::shutdown::Shutdown;
-use headworks_tracker_wire::{InfoHash, PeerId};
+use headworks_tracker_wire::{Announce, Event, InfoHash, PeerId};
 use own_addresses::OwnAddresses;
+use permits::HttpPermits;
 use probe::Prober;
 use rate_limit::{LastRejected, RateLimiter};
 use select::Fanout;
@@ -102,10 +104,12 @@ pub(crate) struct Forwarding {
 }
 
 impl Forwarding {
-    /// Starts the pool, the submit task and the probe task on the current runtime.
+    /// Starts the pool, the submit task and the probe task on the current runtime. `requests` is
+    /// the most requests over HTTP at once that need no worker.
     pub(crate) fn start(
         state: &Arc<TrackerState>,
         client: TrackerClient,
+        requests: usize,
         shutdown: &Shutdown,
     ) -> Result<Forwarding, Error> {
         let active = state.active();
@@ -129,6 +133,7 @@ impl Forwarding {
             outage: outage.clone(),
             timers: timers.clone(),
             workers: workers.clone(),
+            permits: HttpPermits::new(requests),
             own_id: PeerId(own_id),
             own_addresses: OwnAddresses::default(),
         };
@@ -275,7 +280,7 @@ impl Forwarding {
     ) -> Forwarded {
         match admission {
             Admission::RateLimited => Forwarded::RateLimited,
-            Admission::RecentlyFull(pressure) => drop_all(request, pressure),
+            Admission::RecentlyFull(pressure) => self.drop_all(request, pressure),
             Admission::Deferred(announce) => {
                 pending.push(Submission::Select(announce));
                 Forwarded::Queued
@@ -348,6 +353,40 @@ impl Forwarding {
         }
     }
 
+    /// Forwards `stopped` for an announced peer that had to leave for the client's own.
+    pub(crate) fn stop_replaced(&self, request: &AnnounceRequest<'_>, peer: &AnnouncedPeer) {
+        let announce = Announce {
+            event: Event::Stopped,
+            ..peer.announce
+        };
+        let request = &AnnounceRequest {
+            client: peer.client,
+            announce: &announce,
+            ..*request
+        };
+        let announced: Vec<ForwarderId> = peer.announced_to().collect();
+        self.stopped(request, &announced);
+    }
+
+    /// Drops every forward of an announce without a try on the pool.
+    fn drop_all(&self, request: &AnnounceRequest<'_>, pressure: Pressure) -> Forwarded {
+        let forwarders = request.active.listed_forwarders();
+        let usable = forwarders.filter(|(_, forwarder)| forwarder.is_usable());
+        let (usable, fanout) = (
+            usable.count(),
+            Fanout::new(&request.active.config, pressure),
+        );
+        let dropped = usable.min(fanout.limit);
+        request.counters.throttled.add((usable - dropped) as u64);
+        if dropped == 0 {
+            return Forwarded::NotNeeded;
+        }
+        request.counters.untried.add(dropped as u64);
+        request.counters.dropped_full.add(dropped as u64);
+        self.submitter.state.log_drops(dropped as u64);
+        Forwarded::QueueFull
+    }
+
     fn submit_event(&self, request: &AnnounceRequest<'_>, forwarder: ForwarderId) {
         let forward = ForwardJob::event(request, forwarder);
         if let Err(reason) = self.submitter.submit(forward, job::EVENTS) {
@@ -361,24 +400,6 @@ impl Forwarding {
     }
 }
 
-/// Counts every forward of an announce as dropped, without a try on the pool.
-fn drop_all(request: &AnnounceRequest<'_>, pressure: Pressure) -> Forwarded {
-    let forwarders = request.active.listed_forwarders();
-    let usable = forwarders.filter(|(_, forwarder)| forwarder.is_usable());
-    let (usable, fanout) = (
-        usable.count(),
-        Fanout::new(&request.active.config, pressure),
-    );
-    let dropped = usable.min(fanout.limit);
-    request.counters.throttled.add((usable - dropped) as u64);
-    request.counters.untried.add(dropped as u64);
-    request.counters.dropped_full.add(dropped as u64);
-    match dropped {
-        0 => Forwarded::NotNeeded,
-        _ => Forwarded::QueueFull,
-    }
-}
-
 fn thresholds(config: &TrackerConfig) -> Thresholds {
     let mut thresholds = Thresholds::default();
     thresholds.scale = config.queue_scale_threshold_pct;
@@ -388,7 +409,7 @@ fn thresholds(config: &TrackerConfig) -> Thresholds {
 }
 
 /// The tasks of the pool: one per request that may be in flight. Requests over HTTP that wait for a
-/// worker hold a task, too, so each HTTP forwarder adds its own.
+/// worker or a permit hold a task, too, so each HTTP forwarder adds its own.
 fn pool_workers(active: &ActiveConfig) -> Workers {
     let config = &active.config;
     let each = config.forwarder_concurrency as usize;

@@ -1,5 +1,7 @@
 //! The outcome of a forward: what a response or an error means for the job, for the forwarder and
-//! for the time of the next announce. No other module decides this.
+//! for the time of the next announce. `handler` changes it only for silence, which it counts, and
+//! during an outage of our own network. There it becomes a [`Report`](headworks_pool::Report) of
+//! the pool: `RetryAfter` is `retry_in`, which costs no attempt.
 
 use super::outage::NetworkEvidence;
 use crate::client::ClientError;
@@ -12,7 +14,8 @@ use std::time::Duration;
 const MAX_DELAY: Duration = Duration::from_secs(600);
 /// The time until the next announce after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(60);
-/// The shortest and the longest interval accepted from a forwarder, in seconds.
+/// The shortest and the longest interval accepted from a forwarder, in seconds. A `retry in` is not
+/// longer, either.
 const INTERVALS: (u64, u64) = (60, 24 * 3600);
 
 /// The outcome of a request to a forwarder.
@@ -38,6 +41,8 @@ pub(super) enum JobOutcome {
 /// The outcome for the forwarder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ForwarderHealth {
+    /// The request was never sent, for a reason of our own.
+    Unknown,
     /// The forwarder works.
     Healthy,
     /// The request failed. Many failures in a row suspend the forwarder.
@@ -59,7 +64,7 @@ impl Outcome {
         suspend: Duration,
         usual: Duration,
     ) -> Outcome {
-        use ForwarderHealth::{Declined, Fault, Healthy, Overloaded, Silent, Unavailable};
+        use ForwarderHealth::{Declined, Fault, Healthy, Overloaded, Silent, Unavailable, Unknown};
         let (job, forwarder) = match result {
             Ok(AnnounceResponse::Peers(peers)) => {
                 let asked = peers.interval.map_or(usual.as_secs(), u64::from);
@@ -72,7 +77,10 @@ impl Outcome {
                 Some(RetryIn::After(wait)) if *wait < MAX_DELAY => {
                     (JobOutcome::RetryAfter((*wait).max(AFTER_ERROR)), Healthy)
                 }
-                Some(RetryIn::After(wait)) => (JobOutcome::Done(*wait), Healthy),
+                Some(RetryIn::After(wait)) => {
+                    let wait = (*wait).min(Duration::from_secs(INTERVALS.1));
+                    (JobOutcome::Done(wait), Healthy)
+                }
                 Some(RetryIn::Never) => (JobOutcome::Failed(usual), Declined),
                 None => (JobOutcome::Done(usual), Healthy),
             },
@@ -82,6 +90,7 @@ impl Outcome {
                 ClientError::Transient(_) | ClientError::Status(500..=599) => {
                     (JobOutcome::Retry, Fault)
                 }
+                ClientError::NoDescriptor => (JobOutcome::Retry, Unknown),
                 ClientError::Status(429) => (JobOutcome::RetryAfter(suspend), Overloaded),
                 ClientError::NoSuchHost
                 | ClientError::Refused
@@ -106,7 +115,7 @@ pub(super) fn network_evidence<T>(result: &Result<T, ClientError>) -> NetworkEvi
         Err(ClientError::Timeout | ClientError::Lookup(_) | ClientError::Unreachable) => {
             NetworkEvidence::Silence
         }
-        Err(ClientError::Transient(_)) => NetworkEvidence::Unclear,
+        Err(ClientError::Transient(_) | ClientError::NoDescriptor) => NetworkEvidence::Unclear,
         _ => NetworkEvidence::Works,
     }
 }
@@ -118,7 +127,7 @@ mod tests {
 
     #[test]
     fn every_result_has_its_outcome() {
-        use ForwarderHealth::{Declined, Fault, Healthy, Overloaded, Silent, Unavailable};
+        use ForwarderHealth::{Declined, Fault, Healthy, Overloaded, Silent, Unavailable, Unknown};
         use JobOutcome::{Done, Failed, Retry, RetryAfter};
         let secs = Duration::from_secs;
         let text = |text: &str| Ok(response::parse(text.as_bytes()).unwrap());
@@ -137,9 +146,15 @@ mod tests {
             (failure("8:retry in1:9"), RetryAfter(secs(540)), Healthy),
             (failure("8:retry in1:0"), RetryAfter(secs(60)), Healthy),
             (failure("8:retry ini10e"), Done(secs(600)), Healthy),
+            (
+                failure("8:retry ini4294967295e"),
+                Done(secs(86400)),
+                Healthy,
+            ),
             (failure("8:retry in5:never"), Failed(secs(1800)), Declined),
             (Err(ClientError::Timeout), Retry, Silent),
             (Err(ClientError::Lookup("x".into())), Retry, Silent),
+            (Err(ClientError::NoDescriptor), Retry, Unknown),
             (Err(ClientError::Status(503)), Retry, Fault),
             (Err(ClientError::Transient("reset".into())), Retry, Fault),
             (
@@ -178,6 +193,7 @@ mod tests {
             (ClientError::Unreachable, NetworkEvidence::Silence),
             (ClientError::Lookup("x".into()), NetworkEvidence::Silence),
             (ClientError::Transient("x".into()), NetworkEvidence::Unclear),
+            (ClientError::NoDescriptor, NetworkEvidence::Unclear),
         ] {
             assert_eq!(
                 network_evidence::<()>(&Err(error.clone())),

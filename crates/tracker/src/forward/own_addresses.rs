@@ -5,8 +5,11 @@
 //!
 //! A forwarder may lie, so that a peer of its choice is hidden from clients. The word of one host
 //! therefore applies to its own responses only. Two hosts that agree are believed for all.
+//!
+//! A peer with the port of a local peer is no evidence, in however many torrents it is reported:
+//! many clients use the same port, and a popular seeder is in many torrents. A client that gets its
+//! own address loses a connection; one that never gets a seeder may lose the download.
 
-use headworks_tracker_wire::InfoHash;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -14,11 +17,6 @@ use std::net::IpAddr;
 /// The most learned addresses per host and family. A line that is redialled gets a new one every
 /// day.
 const MAX_LEARNED: usize = 4;
-/// The most addresses per host that may turn out to be ours.
-const MAX_CANDIDATES: usize = 64;
-/// The number of torrents in which an address must be reported with the port of our peer. One or
-/// two may be chance, because many clients use the same port.
-const TORRENTS: usize = 3;
 /// The number of hosts whose agreement makes an address ours for all.
 const AGREEING: usize = 2;
 
@@ -39,12 +37,6 @@ struct Inner {
 struct Learned {
     /// The most recent last.
     own: VecDeque<IpAddr>,
-    candidates: VecDeque<Candidate>,
-}
-
-struct Candidate {
-    ip: IpAddr,
-    torrents: Vec<InfoHash>,
 }
 
 impl OwnAddresses {
@@ -52,14 +44,6 @@ impl OwnAddresses {
     pub(super) fn learn(&self, host: &str, ip: IpAddr) {
         self.0.lock().update(host, |host| {
             host.learn(ip.to_canonical());
-        });
-    }
-
-    /// Notes that a forwarder at `host` reported a peer with the port of the peer that was
-    /// announced.
-    pub(super) fn note_port(&self, host: &str, ip: IpAddr, torrent: InfoHash) {
-        self.0.lock().update(host, |host| {
-            host.note_port(ip.to_canonical(), torrent);
         });
     }
 
@@ -102,30 +86,6 @@ impl Inner {
 }
 
 impl Learned {
-    fn note_port(&mut self, ip: IpAddr, torrent: InfoHash) {
-        if self.own.contains(&ip) {
-            return;
-        }
-        let position = self.candidates.iter().position(|one| one.ip == ip);
-        let mut candidate = position
-            .and_then(|index| self.candidates.remove(index))
-            .unwrap_or(Candidate {
-                ip,
-                torrents: Vec::new(),
-            });
-        if !candidate.torrents.contains(&torrent) {
-            candidate.torrents.push(torrent);
-        }
-        if candidate.torrents.len() >= TORRENTS {
-            self.learn(ip);
-            return;
-        }
-        if self.candidates.len() >= MAX_CANDIDATES {
-            self.candidates.pop_front();
-        }
-        self.candidates.push_back(candidate);
-    }
-
     fn learn(&mut self, ip: IpAddr) {
         self.own.retain(|other| *other != ip);
         let same = |other: &&IpAddr| other.is_ipv4() == ip.is_ipv4();
@@ -141,17 +101,6 @@ impl Learned {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_address_with_our_port_in_three_torrents_is_ours() {
-        let (own, ip) = (OwnAddresses::default(), IpAddr::from([198, 51, 100, 7]));
-        for torrent in [1, 1, 2, 2] {
-            own.note_port("a", ip, InfoHash([torrent; 20]));
-        }
-        assert!(own.learned_from("a").is_empty());
-        own.note_port("a", ip, InfoHash([3; 20]));
-        assert_eq!(own.learned_from("a"), [ip]);
-    }
 
     #[test]
     fn one_host_is_believed_for_its_own_responses_only() {

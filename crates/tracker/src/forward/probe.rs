@@ -79,10 +79,11 @@ impl Prober {
         for (id, forwarder) in active.listed_forwarders() {
             let declined = forwarder.declined.load(Ordering::Relaxed);
             if forwarder.status() == Status::Disabled && !declined {
-                self.probes.entry(id).or_insert(Probe {
+                let probe = self.probes.entry(id).or_insert(Probe {
                     next: now + pause,
                     pause: pause * 2,
                 });
+                *forwarder.next_probe.lock() = Some(probe.next);
             } else if forwarder.status() == Status::Active {
                 self.probes.remove(&id);
             }

@@ -4,7 +4,7 @@ use super::job::ForwardJob;
 use crate::active_config::ActiveConfig;
 use crate::clock::Seconds;
 use crate::config::{Selection, TrackerConfig};
-use crate::forwarders::ForwarderId;
+use crate::forwarders::{ForwarderId, ForwarderState};
 use crate::swarms::Swarm;
 use headworks_core::Pressure;
 
@@ -54,18 +54,29 @@ pub(super) fn select(
 ) -> Selected {
     let record = swarm.record_mut();
     let (mut selected, mut next) = (Selected::default(), now.saturating_add(LATEST));
+    // Looked at once and not per peer: their states are scattered over memory, and the caller holds
+    // a lock.
+    let is_askable = |forwarder: &ForwarderState| {
+        let needs_probe = forwarder.needs_probe();
+        forwarder.is_usable() && !(needs_probe && (down || forwarder.is_probed()))
+    };
+    let listed = active.listed_forwarders();
+    let mut askable = Vec::with_capacity(active.forwarders.len());
+    askable.extend(listed.map(|(id, forwarder)| (id, is_askable(forwarder))));
     for peer in 0..record.peers().len() {
+        if active.access.denies_client(record.peers()[peer].client) {
+            continue;
+        }
         let mut due = Vec::new();
-        for (id, forwarder) in active.listed_forwarders() {
-            let schedule = record.peers()[peer].schedule(id);
+        let announced = &record.peers()[peer];
+        for (id, askable) in &askable {
+            let schedule = announced.schedule(*id);
             if schedule.due > now {
                 next = next.min(schedule.due);
-            } else if !forwarder.is_usable()
-                || forwarder.needs_probe() && (down || forwarder.is_probed())
-            {
-                selected.awaits = true;
+            } else if *askable {
+                due.push(*id);
             } else {
-                due.push(id);
+                selected.awaits = true;
             }
         }
         selected.left_out += due.len().saturating_sub(limit);
@@ -80,6 +91,9 @@ pub(super) fn select(
             if probe && !forwarder.try_begin_probe() {
                 selected.awaits = true;
                 continue;
+            }
+            if probe && let Ok(index) = askable.binary_search_by_key(&id, |(id, _)| *id) {
+                askable[index].1 = false;
             }
             let job = ForwardJob::announce(&record.peers()[peer], id);
             let lost = record.begin_forward(now, peer, id, active.forwarders.len());

@@ -9,7 +9,7 @@
 use super::job::{ANNOUNCES, FIRST_ANNOUNCES, ForwardJob};
 use super::outage::OutageDetector;
 use super::select::{self, Fanout, Selected};
-use super::timers::DueTimers;
+use super::timers::{Batch, DueTimers};
 use super::workers::HttpWorkers;
 use crate::active_config::ActiveConfig;
 use crate::clock::Seconds;
@@ -43,6 +43,10 @@ const LEFT_OUT_PAUSE: Seconds = 60;
 /// The time for which a change is awaited before torrents are looked at: several forwarders are
 /// often back at once.
 const COALESCE: Duration = Duration::from_millis(10);
+/// The torrents that are announced before other submissions get their turn. A hundred thousand may
+/// be looked at again at once, when a forwarder responds for the first time; the announce threads
+/// would have to run their submissions themselves meanwhile.
+const BATCH: usize = 64;
 /// The longest sleep of the timers.
 const MAX_SLEEP: Duration = Duration::from_secs(3600);
 
@@ -268,6 +272,9 @@ impl Submitter {
 
     /// Waits until a torrent is due.
     async fn next_due(&self) {
+        if self.timers.has_more() {
+            return;
+        }
         let now = self.state.clock.now();
         let wait = self.timers.next().map_or(MAX_SLEEP, |at| {
             Duration::from_secs(at.saturating_sub(now).into()).min(MAX_SLEEP)
@@ -278,15 +285,14 @@ impl Submitter {
         }
     }
 
-    /// Announces every torrent that is due, as long as a local peer is there.
+    /// Announces torrents that are due, as long as a local peer is there.
     async fn submit_due(&self, counters: &Counters) {
         let now = self.state.clock.now();
-        let (due, woken) = self.timers.take(now);
+        let Batch { due, woken } = self.timers.take(now, BATCH);
         let due = due.into_iter().map(|(at, hash)| (Some(at), hash));
         let woken = woken.into_iter().map(|hash| (None, hash));
         for (at, hash) in due.chain(woken) {
             self.submit_torrent(now, at, &hash, counters);
-            // Thousands may be due at once, and other submissions wait.
             tokio::task::consume_budget().await;
         }
     }
@@ -405,7 +411,7 @@ impl Submitter {
                 return;
             };
             for job in refused {
-                record.cancel_forward(&job.announce.peer_id, job.forwarder, job.previous);
+                record.cancel_forward(job.stay, job.forwarder, job.previous);
                 if job.probe {
                     active.forwarders[job.forwarder.index()].end_probe();
                 }

@@ -1,17 +1,27 @@
 //! The forward plane over hours of virtual time, with forwarders that cost no network.
 
+mod access;
+mod drops;
+mod explanations;
+mod floods;
+mod own_addresses;
+mod permits;
+mod places;
+mod restarts;
+
 use super::*;
-use crate::announce::{AnnounceHandler, ResponseBuffers};
+use crate::announce::{AnnounceHandler, AnnounceOutcome, ResponseBuffers};
 use crate::client::{ClientError, FakeNetwork};
+use crate::explain::explain;
 use crate::forwarders::{Forwarder, ForwarderState};
 use crate::request::AddressFamilies;
 use crate::subscriptions::Subscriptions;
-use crate::swarms::PackedAddress;
+use crate::swarms::{PackedAddress, Peer};
 use headworks_service::outbound::{Outbound, OutboundConfig};
 use headworks_tracker_wire::response::{self, AnnounceResponse};
 use headworks_tracker_wire::{Announce, Event};
 use parking_lot::Mutex;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use tokio::time::Instant as VirtualInstant;
@@ -21,26 +31,64 @@ const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 /// The time that a good forwarder takes.
 const DELAY: Duration = Duration::from_millis(50);
 
+/// The most requests over HTTP that need no worker.
+const REQUESTS: usize = 128;
+
 fn no_peers() -> Result<AnnounceResponse, ClientError> {
     Ok(response::parse(b"d8:intervali1800e5:peers0:e").unwrap())
 }
 
 /// A forward plane with a number of forwarders behind a fake network.
 fn start(forwarders: usize, fake: FakeNetwork) -> (Arc<TrackerState>, Forwarding) {
-    let one = |number: usize| Forwarder::at(&format!("udp://192.0.2.1:{}", number + 1));
+    let one = |number: usize| format!("udp://192.0.2.1:{}", number + 1);
+    let uris: Vec<String> = (0..forwarders).map(one).collect();
+    start_at(&uris, fake)
+}
+
+/// A forward plane with forwarders at those URIs behind a fake network.
+fn start_at(uris: &[impl AsRef<str>], fake: FakeNetwork) -> (Arc<TrackerState>, Forwarding) {
     let config = TrackerConfig {
-        forwarders: (0..forwarders).map(one).collect(),
+        forwarders: uris.iter().map(|uri| Forwarder::at(uri.as_ref())).collect(),
         forwarder_queue_size: 1_000_000,
         ..TrackerConfig::default()
     };
-    let active = ActiveConfig::new(&config, &Subscriptions::default(), &[]).unwrap();
+    start_with(&config, fake)
+}
+
+/// A forward plane with a configuration, behind a fake network.
+fn start_with(config: &TrackerConfig, fake: FakeNetwork) -> (Arc<TrackerState>, Forwarding) {
+    let active = ActiveConfig::new(config, &Subscriptions::default(), &[]).unwrap();
     let state = Arc::new(TrackerState::new(active));
     let proxies = hyper_util::client::proxy::matcher::Matcher::builder().build();
     let outbound = Outbound::with_proxies(&OutboundConfig::default(), proxies).unwrap();
     let mut client = TrackerClient::new(outbound).unwrap();
     client.fake = Some(fake);
-    let forwarding = Forwarding::start(&state, client, &Shutdown::new()).unwrap();
+    let forwarding = Forwarding::start(&state, client, REQUESTS, &Shutdown::new()).unwrap();
     (state, forwarding)
+}
+
+/// Handles an announce of the client.
+fn send(handler: &AnnounceHandler, announce: Announce) -> AnnounceOutcome {
+    send_from(CLIENT, handler, announce)
+}
+
+/// Handles an announce of a client.
+fn send_from(client: IpAddr, handler: &AnnounceHandler, announce: Announce) -> AnnounceOutcome {
+    let (active, counters) = (handler.state.active(), handler.state.new_counters());
+    let request = AnnounceRequest {
+        active: &active,
+        now: handler.state.clock.now(),
+        client,
+        announce: &announce,
+        families: AddressFamilies::V4,
+        as_dicts: false,
+        random: 0,
+        counters: &counters,
+    };
+    let mut buffers = ResponseBuffers::default();
+    let outcome = handler.announce(&request, &mut buffers);
+    handler.submit_pending(&mut buffers, &counters);
+    outcome
 }
 
 fn announce(torrent: u32, event: Event) -> Announce {
@@ -60,8 +108,13 @@ fn add_torrents(state: &TrackerState, forwarding: &Forwarding, torrents: u32) {
         let announce = announce(torrent, Event::Started);
         state.swarms.with_or_insert(&announce.info_hash, |swarm| {
             let address = PackedAddress::new(CLIENT, announce.port);
-            let (id, now) = (announce.peer_id, state.clock.now());
-            swarm.upsert_peer(now, CLIENT, address, id, false, state.count_by);
+            let peer = Peer {
+                id: announce.peer_id,
+                key: 0,
+                seeder: false,
+                last_announce: state.clock.now(),
+            };
+            swarm.upsert_peer(CLIENT, address, peer, state.count_by);
             swarm.announce_peer(&announce, CLIENT, address, 10);
         });
     }
@@ -92,18 +145,32 @@ async fn every_announce_is_sent_when_it_is_due() {
 
     let asks = asks.lock();
     assert_eq!(asks.len(), torrents as usize * forwarders);
-    let (mut per_second, mut all) = (HashMap::<u64, usize>::new(), 0);
+    // The asks per second of each round. Rounds are half an hour apart and do not overlap.
+    let mut rounds = [const { BTreeMap::<u64, usize>::new() }; 3];
     for times in asks.values() {
         assert!(times.len() >= 4, "{times:?}");
-        for pair in times.windows(2) {
+        for (round, pair) in times.windows(2).enumerate() {
             let gap = (pair[1] - pair[0]).as_secs_f64();
             assert!((1799.0..=1980.0).contains(&gap), "{gap} s after the last");
-            *per_second.entry(pair[1].as_secs()).or_default() += 1;
-            all += 1;
+            if let Some(round) = rounds.get_mut(round) {
+                *round.entry(pair[1].as_secs()).or_default() += 1;
+            }
         }
     }
-    let most = per_second.values().max().copied().unwrap_or(0);
-    assert!(most * 50 < all, "{most} of {all} within a second");
+    for (number, round) in rounds.iter().enumerate() {
+        let (first, last) = (round.keys().min().unwrap(), round.keys().max().unwrap());
+        let window = last - first + 1;
+        // Each round is nearly a tenth of the interval wider than the one before.
+        let least = 160 * (number as u64 + 1);
+        assert!(window >= least, "all within {window} s, not {least}");
+        let (all, most) = (round.values().sum::<usize>(), round.values().max().unwrap());
+        let mean = all as f64 / window as f64;
+        let limit = 3.0 * mean;
+        assert!(
+            *most as f64 <= limit,
+            "{most} in a second, {mean} on average"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

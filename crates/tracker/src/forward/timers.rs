@@ -12,6 +12,9 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
 use tokio::sync::Notify;
 
+/// The number of random seconds of which the one with the fewest announces is chosen: even two
+/// balance far better than one (Mitzenmacher 1996, "The power of two choices").
+const CANDIDATES: usize = 4;
 /// The most torrents that are kept for when a forwarder is back. Others wait until they are due.
 const MAX_AWAITING: usize = 100_000;
 
@@ -25,9 +28,23 @@ pub(crate) struct DueTimers {
 #[derive(Default)]
 struct Inner {
     by_time: BTreeMap<Seconds, Vec<InfoHash>>,
+    /// The number of announces that are due in each second. Those of peers that have left count
+    /// until then.
+    planned: BTreeMap<Seconds, u32>,
     awaiting: HashSet<InfoHash>,
-    /// The torrents to look at now, with the time of their entry if they come from there.
+    /// The torrents to look at now.
     woken: Vec<InfoHash>,
+    /// Whether the last batch was not all of them.
+    more: bool,
+}
+
+/// Torrents to announce.
+#[derive(Default)]
+pub(super) struct Batch {
+    /// Those that are due, with the time of their entry.
+    pub(super) due: Vec<(Seconds, InfoHash)>,
+    /// Those to look at without an entry.
+    pub(super) woken: Vec<InfoHash>,
 }
 
 impl DueTimers {
@@ -44,6 +61,20 @@ impl DueTimers {
         if earliest.is_none_or(|earliest| at < earliest) {
             self.changed.notify_one();
         }
+    }
+
+    /// Returns the time of an announce that is due after `seconds`: never early, and up to a tenth
+    /// late. Announces of many torrents that began together are thus spread evenly.
+    pub(super) fn plan(&self, now: Seconds, seconds: Seconds) -> Seconds {
+        let earliest = now.saturating_add(seconds);
+        // A little less than a tenth, because the request itself comes later.
+        let latest = earliest.saturating_add(seconds / 11);
+        let mut inner = self.inner.lock();
+        let candidates = (0..CANDIDATES).map(|_| fastrand::u32(earliest..=latest));
+        let planned = |at: &Seconds| inner.planned.get(at).copied().unwrap_or(0);
+        let at = candidates.min_by_key(planned).unwrap_or(earliest);
+        *inner.planned.entry(at).or_default() += 1;
+        at
     }
 
     /// Remembers a torrent for when a forwarder is back.
@@ -93,13 +124,89 @@ impl DueTimers {
         self.changed.notified().await;
     }
 
-    /// Removes and returns the entries up to `now`, and the torrents to look at without one.
-    pub(super) fn take(&self, now: Seconds) -> (Vec<(Seconds, InfoHash)>, Vec<InfoHash>) {
+    /// Whether the last batch was not all of the torrents to announce.
+    pub(super) fn has_more(&self) -> bool {
+        self.inner.lock().more
+    }
+
+    /// Removes and returns at most `limit` of the entries up to `now` and of the torrents to look
+    /// at without one.
+    pub(super) fn take(&self, now: Seconds, limit: usize) -> Batch {
+        let mut batch = Batch::default();
         let mut inner = self.inner.lock();
-        let later = inner.by_time.split_off(&now.saturating_add(1));
-        let due = std::mem::replace(&mut inner.by_time, later);
-        let due = due.into_iter();
-        let due = due.flat_map(|(at, hashes)| hashes.into_iter().map(move |hash| (at, hash)));
-        (due.collect(), std::mem::take(&mut inner.woken))
+        inner.planned = inner.planned.split_off(&now);
+        while batch.due.len() < limit
+            && let Some(mut entry) = inner.by_time.first_entry()
+            && *entry.key() <= now
+        {
+            let (at, left) = (*entry.key(), limit - batch.due.len());
+            let hashes = entry.get_mut();
+            let some = hashes.drain(hashes.len().saturating_sub(left)..);
+            batch.due.extend(some.map(|hash| (at, hash)));
+            if hashes.is_empty() {
+                entry.remove();
+            }
+        }
+        let left = limit - batch.due.len();
+        let first = inner.woken.len().saturating_sub(left);
+        batch.woken = inner.woken.split_off(first);
+        let due = inner.by_time.first_key_value();
+        inner.more = due.is_some_and(|(at, _)| *at <= now) || !inner.woken.is_empty();
+        batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announces_that_began_together_are_spread_evenly() {
+        let (timers, mut per_second) = (DueTimers::default(), BTreeMap::<Seconds, u32>::new());
+        const ALL: u32 = 50_000;
+        for _ in 0..ALL {
+            *per_second.entry(timers.plan(100, 1800)).or_default() += 1;
+        }
+        let (first, last) = (
+            *per_second.keys().min().unwrap(),
+            *per_second.keys().max().unwrap(),
+        );
+        assert!(first >= 1900 && last <= 1900 + 180, "{first} to {last}");
+        let mean = ALL / (last - first + 1);
+        assert!(last - first >= 160, "{first} to {last}");
+        let most = *per_second.values().max().unwrap();
+        assert!(
+            most <= mean + mean / 4,
+            "{most} in a second, {mean} on average"
+        );
+        timers.take(1950, 1);
+        assert_eq!(timers.inner.lock().planned.keys().min(), Some(&1950));
+    }
+
+    #[test]
+    fn torrents_are_taken_in_batches() {
+        let timers = DueTimers::default();
+        let hash = |number: u8| InfoHash([number; 20]);
+        timers.inner.lock().by_time = BTreeMap::from([
+            (5, vec![hash(1), hash(2)]),
+            (6, vec![hash(3)]),
+            (9, vec![hash(4)]),
+        ]);
+        for number in 5..=7 {
+            timers.wake(&hash(number));
+        }
+        let mut sizes = Vec::new();
+        let mut all = HashSet::new();
+        loop {
+            let Batch { due, woken } = timers.take(6, 2);
+            sizes.push((due.len(), woken.len()));
+            all.extend(due.into_iter().map(|(_, hash)| hash).chain(woken));
+            if !timers.has_more() {
+                break;
+            }
+        }
+        assert_eq!(sizes, [(2, 0), (1, 1), (0, 2)]);
+        assert_eq!(all, [1, 2, 3, 5, 6, 7].map(hash).into());
+        assert_eq!(timers.next(), Some(9));
     }
 }

@@ -1,10 +1,13 @@
 //! Forwarders as the operator lists them.
 
+use super::host::Host;
+use crate::address_scope::AddressScope;
 use headworks_service::bounded_file;
 use headworks_service::config::Secret;
 use http::Uri;
 use saphyr::{LoadableYamlNode, Yaml};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 use thiserror::Error;
@@ -43,7 +46,13 @@ impl Forwarder {
     pub fn name(&self) -> String {
         let host = || Some(self.parsed()?.authority()?.to_string());
         let plain = |host: String| host.rsplit('@').next().unwrap_or_default().to_owned();
-        let name = self.name.clone().filter(|name| !name.is_empty());
+        // Anybody may have published the list, and names appear in logs and on terminals.
+        let printable = |name: &String| -> String {
+            let characters = name.chars();
+            characters.filter(|one| !one.is_control()).collect()
+        };
+        let name = self.name.as_ref().map(printable);
+        let name = name.filter(|name| !name.is_empty());
         name.unwrap_or_else(|| host().map(plain).unwrap_or_else(|| "?".into()))
     }
 
@@ -57,20 +66,25 @@ impl Forwarder {
             return self.uri.reveal().to_owned();
         };
         let authority = uri.authority().map_or("", http::uri::Authority::as_str);
+        let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
         let scheme = uri.scheme_str().unwrap_or_default();
-        let default = if scheme == "https" { ":443" } else { ":80" };
-        let authority = authority.to_ascii_lowercase();
-        let authority = match scheme {
-            "udp" => &authority,
-            _ => authority.strip_suffix(default).unwrap_or(&authority),
-        };
+        let host = Host::parse(uri.host().unwrap_or_default());
+        let port = port(&uri).unwrap_or_default();
         let path = uri.path_and_query().map_or("", |path| path.as_str());
         // The path of a UDP tracker is an option that few trackers read.
         let path = match (scheme, path) {
             ("udp", "/" | "/announce") | (_, "/") => "",
             (_, path) => path,
         };
-        format!("{scheme}://{authority}{path}")
+        format!("{scheme}://{user}@{host}:{port}{path}")
+    }
+
+    /// Whether the URI names an address that is not public. A name is not looked up.
+    fn is_in_private_network(&self) -> bool {
+        let uri = self.parsed();
+        let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
+        let ips = Host::parse(host).local_addresses();
+        (ips.iter()).any(|ip| AddressScope::of(*ip) != AddressScope::Public)
     }
 
     /// Checks the URI.
@@ -87,8 +101,16 @@ impl Forwarder {
         let host_and_port = host_and_port.rsplit('@').next().unwrap_or_default();
         if uri.host().is_some_and(|host| host_and_port != host) && uri.port_u16().is_none() {
             return Err(format!(
-                "the port of forwarder `{name}` is not a number from 0 to 65535"
+                "the port of forwarder `{name}` is not a number from 1 to 65535"
             ));
+        }
+        if uri.port_u16() == Some(0) {
+            return Err(format!(
+                "nothing can listen on the port of forwarder `{name}`"
+            ));
+        }
+        if uri.host().is_none_or(|host| host.is_empty() || host == ".") {
+            return Err(format!("the uri of forwarder `{name}` has no host"));
         }
         match uri.scheme_str() {
             Some("http" | "https") if uri.host().is_some() => Ok(()),
@@ -99,6 +121,25 @@ impl Forwarder {
             )),
         }
     }
+}
+
+/// Returns the port of a URI, which may be that of its scheme.
+pub(crate) fn port(uri: &Uri) -> Option<u16> {
+    let default = match uri.scheme_str() {
+        Some("http") => Some(80),
+        Some("https") => Some(443),
+        _ => None,
+    };
+    uri.port_u16().or(default)
+}
+
+/// The most forwarders since the start, which their ids can number.
+pub(crate) const MAX_FORWARDERS: usize = u16::MAX as usize;
+
+/// Removes entries that are the same tracker as an earlier one.
+pub(crate) fn dedup(list: &mut Vec<Forwarder>) {
+    let mut seen = HashSet::new();
+    list.retain(|forwarder| seen.insert((forwarder.identity(), forwarder.ip)));
 }
 
 /// The reason why a list of forwarders cannot be used.
@@ -123,6 +164,16 @@ pub struct List {
     pub skipped: Vec<Skipped>,
 }
 
+/// The origin of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListOrigin {
+    /// The operator, or a server in the operator's network.
+    Private,
+    /// A server on the internet. Its publisher must not be able to have requests sent to this
+    /// machine or into its network, so such entries are skipped.
+    Public,
+}
+
 /// An entry of a list that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -131,14 +182,33 @@ pub struct Skipped {
     pub entry: usize,
     /// The reason, which does not contain the URI.
     pub reason: String,
+    /// Whether it is a URI, such as one with `wss://`, and not a word of some other text.
+    pub is_uri: bool,
 }
 
 impl List {
-    fn push(&mut self, entry: usize, forwarder: Result<Forwarder, String>) {
-        let checked = forwarder.and_then(|forwarder| forwarder.check().map(|()| forwarder));
+    fn push(&mut self, entry: usize, forwarder: Result<Forwarder, String>, origin: ListOrigin) {
+        let (is_uri, checked) = match forwarder {
+            Ok(forwarder) => {
+                let is_uri = forwarder.uri.reveal().contains("://");
+                let checked = forwarder.check().and_then(|()| match origin {
+                    ListOrigin::Public if forwarder.is_in_private_network() => Err(format!(
+                        "forwarder `{}` is in a private network, but its list is public",
+                        forwarder.name()
+                    )),
+                    _ => Ok(forwarder),
+                });
+                (is_uri, checked)
+            }
+            Err(reason) => (false, Err(reason)),
+        };
         match checked {
             Ok(forwarder) => self.forwarders.push(forwarder),
-            Err(reason) => self.skipped.push(Skipped { entry, reason }),
+            Err(reason) => self.skipped.push(Skipped {
+                entry,
+                reason,
+                is_uri,
+            }),
         }
     }
 
@@ -188,10 +258,15 @@ pub fn read(path: &Path) -> Result<List, ListError> {
 /// # Errors
 /// When the text is no list.
 pub fn parse(name: &str, text: &str) -> Result<List, ListError> {
+    parse_from(ListOrigin::Private, name, text)
+}
+
+/// Parses a list, like [`parse`], as far as its origin is trusted.
+pub(crate) fn parse_from(origin: ListOrigin, name: &str, text: &str) -> Result<List, ListError> {
     let text = text.trim_start_matches('\u{feff}');
     match is_plain(text) {
-        true => Ok(parse_plain(text)),
-        false => parse_yaml(name, text),
+        true => Ok(parse_plain(origin, text)),
+        false => parse_yaml(origin, name, text),
     }
 }
 
@@ -199,7 +274,7 @@ pub fn parse(name: &str, text: &str) -> Result<List, ListError> {
 fn plain_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = text.lines().enumerate();
     let lines = lines.map(|(index, line)| (index + 1, line.trim()));
-    // A `#` inside a line may be part of a URI.
+    // A `#` inside a word may be part of a URI.
     lines.filter(|(_, line)| !line.is_empty() && !line.starts_with(['#', ';']))
 }
 
@@ -212,18 +287,20 @@ fn is_plain(text: &str) -> bool {
     })
 }
 
-fn parse_plain(text: &str) -> List {
+fn parse_plain(origin: ListOrigin, text: &str) -> List {
     let mut list = List::default();
     for (number, line) in plain_lines(text) {
-        // Some lists put several on a line.
-        for uri in line.split([',', ' ', '\t']).filter(|uri| !uri.is_empty()) {
-            list.push(number, Ok(Forwarder::at(uri)));
+        // Some lists put several on a line, others a comment behind them.
+        let words = line.split([',', ' ', '\t']).filter(|word| !word.is_empty());
+        let is_comment = |word: &&str| word.starts_with(['#', ';']) || word.starts_with("//");
+        for uri in words.take_while(|word| !is_comment(word)) {
+            list.push(number, Ok(Forwarder::at(uri)), origin);
         }
     }
     list
 }
 
-fn parse_yaml(name: &str, text: &str) -> Result<List, ListError> {
+fn parse_yaml(origin: ListOrigin, name: &str, text: &str) -> Result<List, ListError> {
     let invalid = |text: &str| ListError::Format(name.into(), text.into());
     if !headworks_service::config::is_shallow_yaml(text) {
         return Err(invalid("nested too deeply"));
@@ -238,7 +315,7 @@ fn parse_yaml(name: &str, text: &str) -> Result<List, ListError> {
         let entries = entries.or_else(|| document.as_mapping_get("forwarders")?.as_vec());
         let entries = entries.ok_or_else(|| invalid("expected a list of `- uri: …`"))?;
         for (index, entry) in entries.iter().enumerate() {
-            list.push(index + 1, parse_entry(entry));
+            list.push(index + 1, parse_entry(entry), origin);
         }
     }
     Ok(list)
@@ -284,6 +361,8 @@ mod tests {
             "udp://a.example:1/announce\n\nhttp://b.example/announce\n\n",
             "\u{feff}# the best\r\nudp://a.example:1/announce\r\n; more\r\nhttp://b.example/announce",
             "udp://a.example:1/announce, http://b.example/announce",
+            "udp://a.example:1/announce # best\nhttp://b.example/announce ; good, udp://c:1\n",
+            "udp://a.example:1/announce\t// best\nhttp://b.example/announce #\n",
             "- udp://a.example:1/announce\n- uri: http://b.example/announce\n",
             "forwarders:\n- udp://a.example:1/announce\n- http://b.example/announce\n",
             "[\"udp://a.example:1/announce\", {\"uri\": \"http://b.example/announce\"}]",
@@ -292,6 +371,52 @@ mod tests {
         }
         assert!(parse("list", "<html><body>502</body></html>").is_err());
         assert!(uris("").is_empty());
+    }
+
+    #[test]
+    fn forwarders_without_a_host_or_a_port_are_skipped() {
+        for uri in [
+            "udp://127.0.0.1:0",
+            "udp://:80",
+            "http://:80/announce",
+            "http://a.example:0/announce",
+            "http://user@:80/announce",
+            "http://./announce",
+        ] {
+            let list = parse("list", uri).unwrap();
+            assert!(list.forwarders.is_empty(), "{uri}: {list:?}");
+            assert_eq!(list.skipped.len(), 1, "{uri}");
+        }
+    }
+
+    #[test]
+    fn a_public_list_names_no_private_addresses() {
+        let text = "http://169.254.169.254/latest\nhttp://192.168.1.1/reboot\nudp://127.1:5\n\
+            http://[::1]:80/a\nhttp://[fd00::1]/a\nhttp://2130706433/a\nudp://0.0.0.0:5\n\
+            http://localhost:8080/a\nhttp://a.localhost./a\nhttp://me@10.0.0.1/a\n\
+            udp://8.8.8.8:1\nhttp://a.example/announce\nhttp://[2600::1]/a\n";
+        let list = parse_from(ListOrigin::Public, "list", text).unwrap();
+        assert_eq!((list.forwarders.len(), list.skipped.len()), (3, 10));
+        assert!(list.skipped.iter().all(|one| one.is_uri));
+        assert_eq!(list.skipped[1].entry, 2);
+        assert!(list.skipped[1].reason.contains("`192.168.1.1`"));
+        let yaml = "- uri: http://10.0.0.1/a\n- udp://a.example:1\n";
+        let list = parse_from(ListOrigin::Public, "list", yaml).unwrap();
+        assert_eq!((list.forwarders.len(), list.skipped.len()), (1, 1));
+        assert_eq!(parse("list", text).unwrap().forwarders.len(), 13);
+    }
+
+    #[test]
+    fn names_cannot_control_a_terminal() {
+        let text = "- {uri: \"udp://a.example:1\", name: \"a\\u001b[31m\\nb\\u0000\"}\n";
+        let list = parse("list", text).unwrap();
+        assert_eq!(list.forwarders[0].name(), "a[31mb");
+        let list = parse(
+            "list",
+            "- {uri: \"udp://a.example:1\", name: \"\\u001b\"}\n",
+        )
+        .unwrap();
+        assert_eq!(list.forwarders[0].name(), "a.example:1");
     }
 
     #[test]

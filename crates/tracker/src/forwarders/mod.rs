@@ -1,9 +1,16 @@
 //! Forwarders: the other trackers that announces are forwarded to.
 
+mod host;
 mod latency;
 mod list;
 mod score;
+mod secrets;
 mod state;
 
+pub(crate) use host::Host;
 pub use list::{Forwarder, List, ListError, Skipped, parse, read};
-pub(crate) use state::{ForwarderId, ForwarderState, Status};
+pub(crate) use list::{ListOrigin, MAX_FORWARDERS, dedup, parse_from, port};
+pub(crate) use secrets::shown_url;
+pub(crate) use state::{
+    ForwarderAddress, ForwarderId, ForwarderState, Status, authorization, without_user,
+};

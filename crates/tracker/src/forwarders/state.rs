@@ -1,8 +1,10 @@
 //! The runtime state of a forwarder: its address, its status and its counters.
 
+use super::host::Host;
 use super::latency::Latency;
 use super::list::Forwarder;
 use super::score::Score;
+use super::secrets::redact;
 use crate::counters::Count;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -49,6 +51,8 @@ pub(crate) struct ForwarderState {
     status: AtomicU8,
     /// The end of a suspension, in the pool's time.
     pub(crate) suspended_until: Mutex<Option<Time>>,
+    /// The time of the next probe, if the forwarder is disabled.
+    pub(crate) next_probe: Mutex<Option<Instant>>,
     /// The error of the last request; empty after a success.
     pub(crate) last_error: Mutex<Option<String>>,
     /// Whether the forwarder answered `retry in: never`. It is not probed then.
@@ -68,8 +72,33 @@ pub(crate) struct ForwarderState {
     pub(crate) responding_address: Mutex<Option<SocketAddr>>,
 }
 
+/// The part of a forwarder that tells it from others. A listed forwarder with the same address
+/// keeps its id and its state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ForwarderAddress {
+    name: String,
+    uri: Uri,
+    authorization: Option<HeaderValue>,
+    ip: Option<IpAddr>,
+    host: Option<String>,
+}
+
+impl ForwarderAddress {
+    /// Returns the address of a listed forwarder; `None` if its URI is invalid.
+    pub(crate) fn new(forwarder: &Forwarder, name: &str) -> Option<ForwarderAddress> {
+        let uri = forwarder.parsed()?;
+        Some(ForwarderAddress {
+            name: name.to_owned(),
+            authorization: authorization(&uri),
+            uri: without_user(&uri)?,
+            ip: forwarder.ip,
+            host: forwarder.host.clone(),
+        })
+    }
+}
+
 /// Returns a URI without the user and password before its host.
-fn without_user(uri: &Uri) -> Option<Uri> {
+pub(crate) fn without_user(uri: &Uri) -> Option<Uri> {
     let mut parts = uri.clone().into_parts();
     let authority = parts.authority?;
     let host_and_port = authority.as_str().rsplit('@').next()?;
@@ -78,7 +107,7 @@ fn without_user(uri: &Uri) -> Option<Uri> {
 }
 
 /// Returns the header for the user and password in a URI.
-fn authorization(uri: &Uri) -> Option<HeaderValue> {
+pub(crate) fn authorization(uri: &Uri) -> Option<HeaderValue> {
     let (user, _) = uri.authority()?.as_str().rsplit_once('@')?;
     let mut plain = vec![0; user.len()];
     // A plus sign stands for itself before the host, unlike in a query.
@@ -165,6 +194,7 @@ impl ForwarderState {
             host: forwarder.host.clone(),
             status: AtomicU8::new(0),
             suspended_until: Mutex::default(),
+            next_probe: Mutex::default(),
             last_error: Mutex::default(),
             declined: AtomicBool::default(),
             tracker_id: Mutex::default(),
@@ -178,14 +208,15 @@ impl ForwarderState {
         })
     }
 
-    /// Whether this is the state of a forwarder that is listed under that name.
-    pub(crate) fn matches(&self, forwarder: &Forwarder, name: &str) -> bool {
-        let uri = forwarder.parsed();
-        let same_uri = (uri.as_ref()).is_some_and(|uri| {
-            without_user(uri).as_ref() == Some(&self.uri)
-                && authorization(uri) == self.authorization
-        });
-        same_uri && self.name == name && self.ip == forwarder.ip && self.host == forwarder.host
+    /// Returns the part that tells it from other forwarders.
+    pub(crate) fn address(&self) -> ForwarderAddress {
+        ForwarderAddress {
+            name: self.name.clone(),
+            uri: self.uri.clone(),
+            authorization: self.authorization.clone(),
+            ip: self.ip,
+            host: self.host.clone(),
+        }
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -273,9 +304,14 @@ impl ForwarderState {
         *self.suspended_until.lock() = until;
     }
 
-    /// Returns the host of its URI.
-    pub(crate) fn host(&self) -> &str {
-        self.uri.host().unwrap_or_default()
+    /// Returns the host of its URI, in the form that all ways to write it share.
+    pub(crate) fn host(&self) -> String {
+        Host::parse(self.uri.host().unwrap_or_default()).to_string()
+    }
+
+    /// Returns a text that the forwarder sent, fit to be shown: without its secrets.
+    pub(crate) fn redact(&self, text: &str) -> String {
+        redact(&self.uri, self.authorization.as_ref(), text)
     }
 
     pub(crate) fn is_udp(&self) -> bool {

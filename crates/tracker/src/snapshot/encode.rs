@@ -4,7 +4,7 @@ use super::format::{MAGIC, checksum};
 use crate::clock::Seconds;
 use crate::forwarders::ForwarderId;
 use crate::state::TrackerState;
-use crate::swarms::{AnnounceRecord, Swarm};
+use crate::swarms::{AnnounceRecord, PackedAddress, Peer, Swarm};
 use headworks_tracker_wire::InfoHash;
 
 /// Encodes all swarms. `names` are the names of the forwarders, by id.
@@ -39,14 +39,20 @@ fn put_swarm(out: &mut Vec<u8>, hash: &InfoHash, swarm: &Swarm) {
     out.extend_from_slice(&hash.0);
     put_u32(out, swarm.downloaded as usize);
     put_u32(out, swarm.v4.len());
-    for (address, id, seeder, last_announce) in swarm.v4.iter() {
+    for (address, peer) in swarm.v4.iter() {
         out.extend_from_slice(&address);
-        put_peer(out, &id.0, seeder, last_announce);
+        put_peer(out, &peer);
     }
     put_u32(out, swarm.v6.len());
-    for (address, id, seeder, last_announce) in swarm.v6.iter() {
+    for (address, peer) in swarm.v6.iter() {
         out.extend_from_slice(&address);
-        put_peer(out, &id.0, seeder, last_announce);
+        put_peer(out, &peer);
+    }
+    let claims = swarm.claims();
+    put_u32(out, claims.len());
+    for (address, client) in claims {
+        put_address(out, address);
+        put_address(out, PackedAddress::new(client, 0));
     }
     let empty = AnnounceRecord::default();
     let record = swarm.record.as_deref().unwrap_or(&empty);
@@ -76,10 +82,25 @@ fn put_swarm(out: &mut Vec<u8>, hash: &InfoHash, swarm: &Swarm) {
     }
 }
 
-fn put_peer(out: &mut Vec<u8>, id: &[u8; 20], seeder: bool, last_announce: Seconds) {
-    out.extend_from_slice(id);
-    out.push(u8::from(seeder));
-    out.extend_from_slice(&last_announce.to_le_bytes());
+fn put_peer(out: &mut Vec<u8>, peer: &Peer) {
+    out.extend_from_slice(&peer.id.0);
+    out.push(u8::from(peer.seeder));
+    out.extend_from_slice(&peer.last_announce.to_le_bytes());
+    out.extend_from_slice(&peer.key.to_le_bytes());
+}
+
+/// Appends an address behind the number of its family.
+fn put_address(out: &mut Vec<u8>, address: PackedAddress) {
+    match address {
+        PackedAddress::V4(address) => {
+            out.push(4);
+            out.extend_from_slice(&address);
+        }
+        PackedAddress::V6(address) => {
+            out.push(6);
+            out.extend_from_slice(&address);
+        }
+    }
 }
 
 fn put_cached(out: &mut Vec<u8>, forwarder: ForwarderId, last_seen: Seconds) {

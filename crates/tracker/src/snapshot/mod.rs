@@ -13,7 +13,7 @@ use crate::state::TrackerState;
 use crate::swarms::PeerChange;
 use format::{MAGIC, SavedTorrent, SnapshotError, checksum};
 use headworks_tracker_wire::PeerId;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -86,12 +86,14 @@ pub(crate) fn load(state: &TrackerState, names: &[String], path: &Path) -> Resul
 pub(crate) fn try_decode(bytes: &[u8]) {
     let names = ["a".to_owned(), "b".to_owned()];
     let _ = decode::decode(bytes, &names);
-    let mut whole = [&MAGIC[..], bytes].concat();
-    let sum = checksum(&whole);
-    whole.extend_from_slice(&sum.to_le_bytes());
-    let state = TrackerState::new(ActiveConfig::default());
-    for saved in decode::decode(&whole, &names).unwrap_or_default() {
-        restore(&state, names.len(), saved);
+    for version in [1, 2] {
+        let mut whole = [&MAGIC[..7], &[version], bytes].concat();
+        let sum = checksum(&whole);
+        whole.extend_from_slice(&sum.to_le_bytes());
+        let state = TrackerState::new(ActiveConfig::default());
+        for saved in decode::decode(&whole, &names).unwrap_or_default() {
+            restore(&state, names.len(), saved);
+        }
     }
 }
 
@@ -116,13 +118,14 @@ fn restore(state: &TrackerState, forwarders: usize, saved: SavedTorrent) {
     }
     state.swarms.with_or_insert(&saved.hash, |swarm| {
         swarm.downloaded = saved.downloaded;
-        for (address, id, seeder, last_announce) in saved.peers {
-            let client = address.ip();
+        let claims: HashMap<_, _> = saved.claims.into_iter().collect();
+        for (address, mut peer) in saved.peers {
+            let client = (claims.get(&address).copied()).unwrap_or_else(|| address.ip());
             if !state.has_room(&active.config, client, swarm) {
                 continue;
             }
-            let last = last_announce.min(now);
-            let change = swarm.upsert_peer(last, client, address, id, seeder, by);
+            peer.last_announce = peer.last_announce.min(now);
+            let change = swarm.upsert_peer(client, address, peer, by);
             if change == PeerChange::Inserted {
                 state.swarms.clients.add(client);
             }

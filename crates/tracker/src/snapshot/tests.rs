@@ -1,6 +1,6 @@
 use super::*;
 use crate::forwarders::ForwarderId;
-use crate::swarms::{ForwarderSchedule, PackedAddress};
+use crate::swarms::{ForwarderSchedule, PackedAddress, Peer, Swarm};
 use headworks_tracker_wire::{Announce, InfoHash, PeerId};
 use proptest::prelude::*;
 
@@ -26,14 +26,19 @@ fn full() -> TrackerState {
                     format!("fd00::{number}")
                 };
                 let address = PackedAddress::new(ip.parse().unwrap(), 1000);
-                swarm.upsert_peer(
-                    now - u32::from(number),
-                    address.ip(),
-                    address,
-                    PeerId([number; 20]),
-                    number % 5 == 0,
-                    state.count_by,
-                );
+                let peer = Peer {
+                    id: PeerId([number; 20]),
+                    key: u32::from(number),
+                    seeder: number % 5 == 0,
+                    last_announce: now - u32::from(number),
+                };
+                // Some claimed their address, over the other family even.
+                let client = match number % 4 {
+                    0 => [10, 9, 9, number].into(),
+                    1 => [10, 9, 9, number].into(),
+                    _ => address.ip(),
+                };
+                swarm.upsert_peer(client, address, peer, state.count_by);
                 let remote = PackedAddress::new(format!("192.0.2.{number}").parse().unwrap(), 7);
                 swarm.upsert_cached(
                     now,
@@ -68,7 +73,8 @@ fn sorted(bytes: &[u8], names: &[String]) -> Vec<SavedTorrent> {
     torrents.sort_by_key(|saved| saved.hash);
     for saved in &mut torrents {
         saved.announced.sort();
-        saved.peers.sort_by_key(|(_, id, ..)| *id);
+        saved.peers.sort_by_key(|(_, peer)| peer.id);
+        saved.claims.sort_by_key(|(address, _)| address.ip());
     }
     torrents
 }
@@ -96,6 +102,38 @@ fn a_snapshot_restores_everything() {
 }
 
 #[test]
+fn a_file_of_the_first_version_is_loaded() {
+    let state = empty();
+    let now = state.clock.now();
+    let mut bytes = b"HWTRACK\x01".to_vec();
+    bytes.extend(0u16.to_le_bytes()); // forwarders
+    bytes.extend(1u32.to_le_bytes()); // torrents
+    bytes.extend([7; 20]);
+    bytes.extend(3u32.to_le_bytes()); // downloads
+    bytes.extend(1u32.to_le_bytes()); // peers over IPv4
+    bytes.extend([10, 0, 0, 1, 0x1a, 0xe1]);
+    bytes.extend([9; 20]);
+    bytes.push(1);
+    bytes.extend(now.to_le_bytes());
+    // Peers over IPv6, cached ones of both families, schedules, announced peers.
+    bytes.extend([0; 5 * 4]);
+    let sum = checksum(&bytes);
+    bytes.extend(sum.to_le_bytes());
+    for saved in decode::decode(&bytes, &[]).unwrap() {
+        restore(&state, 0, saved);
+    }
+    let read = |swarm: &Swarm| (swarm.v4.iter().collect::<Vec<_>>(), swarm.downloaded);
+    let peer = Peer {
+        id: PeerId([9; 20]),
+        key: 0,
+        seeder: true,
+        last_announce: now,
+    };
+    let expected = (vec![([10, 0, 0, 1, 0x1a, 0xe1], peer)], 3);
+    assert_eq!(state.swarms.read(&InfoHash([7; 20]), read), Some(expected));
+}
+
+#[test]
 fn times_and_counts_of_a_snapshot_are_bounded() {
     let config = crate::config::TrackerConfig {
         max_torrents: 2,
@@ -116,12 +154,21 @@ fn times_and_counts_of_a_snapshot_are_bounded() {
         contributed: u32::MAX,
     };
     for hash in 1..=3 {
-        let peer = |n: u8| (address(1, n.into()), PeerId([n; 20]), false, u32::MAX);
+        let peer = |n: u8| {
+            let peer = Peer {
+                id: PeerId([n; 20]),
+                key: u32::MAX,
+                seeder: false,
+                last_announce: u32::MAX,
+            };
+            (address(1, n.into()), peer)
+        };
         let cached = |n: u8| (address(9, n.into()), ForwarderId(0), u32::MAX);
         let saved = SavedTorrent {
             hash: InfoHash([hash; 20]),
             downloaded: u32::MAX,
             peers: (1..9).map(peer).collect(),
+            claims: Vec::new(),
             cached: (1..9).map(cached).collect(),
             schedules: vec![(ForwarderId(0), schedule), (ForwarderId(1), schedule)],
             announced: vec![(PeerId([1; 20]), ForwarderId(0))],
@@ -132,7 +179,7 @@ fn times_and_counts_of_a_snapshot_are_bounded() {
     state.swarms.for_each_mut(|hash, swarm| {
         let day = now + MAX_DUE + 60;
         assert!(swarm.due <= day, "{hash} is due {}", swarm.due);
-        assert!(swarm.v4.iter().all(|(.., last)| last <= day));
+        assert!(swarm.v4.iter().all(|(_, peer)| peer.last_announce <= day));
         let record = swarm.record.as_mut().unwrap();
         assert!(record.v4.iter().all(|(.., last)| last <= day));
         assert_eq!(record.len(), 5);
@@ -190,8 +237,8 @@ fn a_damaged_file_is_moved_aside() {
     assert!(!path.exists());
     std::fs::remove_file(with_suffix(&path, "damaged")).unwrap();
     assert_eq!(
-        decode::decode(b"HWTRACK\x02rest", &[]),
-        Err(SnapshotError::Version(2))
+        decode::decode(b"HWTRACK\x03rest", &[]),
+        Err(SnapshotError::Version(3))
     );
     assert_eq!(
         decode::decode(b"something else", &[]),

@@ -1,7 +1,8 @@
 //! Peer addresses in the compact form of the protocol.
 
+use crate::address_scope::AddressScope;
 use headworks_tracker_wire::compact::{Compact4, Compact6, pack4, pack6, unpack4, unpack6};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// A peer's IP address and port in compact form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,4 +49,9 @@ pub(super) fn ip_number<const N: usize>(packed: &[u8; N]) -> u128 {
         bytes.copy_from_slice(&packed[..16]);
     }
     u128::from_be_bytes(bytes)
+}
+
+/// Returns the scope of a compact address.
+pub(super) fn scope<const N: usize>(packed: &[u8; N]) -> AddressScope {
+    AddressScope::of(Ipv6Addr::from_bits(ip_number(packed)).into())
 }

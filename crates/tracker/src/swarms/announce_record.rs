@@ -7,6 +7,7 @@ use crate::clock::Seconds;
 use crate::forwarders::ForwarderId;
 use headworks_tracker_wire::{Announce, Event, PeerId};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The record of a torrent's forwarded announces.
 #[derive(Debug, Default)]
@@ -18,11 +19,25 @@ pub(crate) struct AnnounceRecord {
     /// Cached peers that each forwarder was the first to report, indexed by forwarder.
     contributed: Vec<u32>,
     /// The times at which delayed forwards are tried again.
-    retries: Vec<(ForwarderId, Seconds)>,
+    retries: Vec<(StayId, ForwarderId, Seconds)>,
     /// Forwards that are queued or in flight, and selections that are still to be made.
     pending: u32,
     /// Whether any forward was answered.
     answered: bool,
+}
+
+/// The id of one stay of a peer among the announced ones. A client that stops and starts again has
+/// the same peer id but another stay, and must not get the results of its earlier forwards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StayId(u64);
+
+impl StayId {
+    /// Returns an id that no other stay has, also in other swarms: a swarm may end and begin again
+    /// while a forward is in flight.
+    fn next() -> StayId {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        StayId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// A local peer that is announced to forwarders.
@@ -34,8 +49,11 @@ pub(crate) struct AnnouncedPeer {
     pub(crate) client: IpAddr,
     /// Its address in the swarm.
     pub(crate) address: PackedAddress,
+    pub(crate) stay: StayId,
     /// Indexed by forwarder.
     schedules: Vec<Schedule>,
+    /// The time of its last `completed` that was forwarded; 0 for never.
+    completed: Seconds,
     /// The forwarders that the peer was announced to. They must receive its `stopped`.
     announced: ForwarderSet,
 }
@@ -71,13 +89,42 @@ pub(crate) struct ForwarderSchedule {
 /// so a lost one delays its torrent but never blocks it.
 const LOST_AFTER: Seconds = 3600;
 
+/// The shortest time between two events of the same kind from one client to one forwarder.
+const MIN_REPEAT: Seconds = 60;
+
+/// The result of adding or refreshing an announced peer.
+#[derive(Debug, Default)]
+pub(crate) struct Upserted {
+    /// Whether the peer is new among the announced ones.
+    pub(crate) new: bool,
+    /// The peer that had to leave for it. Forwarders that know it must receive its `stopped`.
+    pub(crate) replaced: Option<AnnouncedPeer>,
+}
+
 impl AnnouncedPeer {
+    /// Returns the schedules and the time of the last `completed` for the peer that takes this
+    /// one's place at the same address. A client that changes its id all the time must not have
+    /// forwarders asked each time.
+    fn times_of_successor(&self) -> (Vec<Schedule>, Seconds) {
+        let successor = |schedule: &Schedule| Schedule {
+            due: match schedule.last {
+                0 => schedule.due,
+                last => last.saturating_add(MIN_REPEAT),
+            },
+            last: 0,
+        };
+        let schedules = self.schedules.iter().map(successor);
+        (schedules.collect(), self.completed)
+    }
+
     fn new(announce: &Announce, client: IpAddr, address: PackedAddress) -> AnnouncedPeer {
         AnnouncedPeer {
             announce: *announce,
             client,
             address,
+            stay: StayId::next(),
             schedules: Vec::new(),
+            completed: 0,
             announced: ForwarderSet::default(),
         }
     }
@@ -170,18 +217,48 @@ impl AnnounceRecord {
         peers.find(|peer| peer.announce.peer_id == *id)
     }
 
-    /// Adds a peer to the announced ones, if there are fewer than `limit`, or refreshes it. Returns
-    /// whether it is new. A peer that the client may not change stays as it is.
+    fn peer_in_stay(&mut self, stay: StayId) -> Option<&mut AnnouncedPeer> {
+        self.peers.iter_mut().find(|peer| peer.stay == stay)
+    }
+
+    /// Whether a `completed` of the peer is to be forwarded: not if one was a moment ago, and not
+    /// if the peer is not announced, because forwarders do not know it.
+    pub(crate) fn try_complete(&mut self, id: &PeerId, now: Seconds) -> bool {
+        let Some(peer) = self.peer_mut(id) else {
+            return false;
+        };
+        let first = peer.completed == 0 || now >= peer.completed.saturating_add(MIN_REPEAT);
+        if first {
+            peer.completed = now.max(1);
+        }
+        first
+    }
+
+    /// Removes the last peer of the client with the most announced peers, if it has at least two
+    /// more than `client`: one client must not take the places of all others.
+    fn evict_for(&mut self, client: IpAddr) -> Option<AnnouncedPeer> {
+        let count = |client: IpAddr| {
+            let of_client = self.peers.iter().filter(|peer| peer.client == client);
+            of_client.count()
+        };
+        let all = self.peers.iter().enumerate();
+        let (index, peer) = all.max_by_key(|(_, peer)| count(peer.client))?;
+        let evicts = count(peer.client) >= count(client) + 2;
+        evicts.then(|| self.remove_at(index))
+    }
+
+    /// Adds a peer to the announced ones, if there are fewer than `limit` or another client has too
+    /// many of them, or refreshes it. A peer that the client may not change stays as it is.
     pub(crate) fn upsert_peer(
         &mut self,
         announce: &Announce,
         client: IpAddr,
         address: PackedAddress,
         limit: usize,
-    ) -> bool {
+    ) -> Upserted {
         if let Some(peer) = self.peer_mut(&announce.peer_id) {
             if !peer.may_be_changed_by(client, announce.key) {
-                return false;
+                return Upserted::default();
             }
             let event = peer.announce.event;
             peer.announce = *announce;
@@ -189,10 +266,15 @@ impl AnnounceRecord {
             if event == Event::Started || announce.event == Event::Completed {
                 peer.announce.event = event;
             }
-            return false;
+            return Upserted::default();
         }
         // A client that was restarted has a new id. The old one is nobody any more.
-        self.peers.retain(|peer| peer.address != address);
+        let old = self.peers.iter().position(|peer| peer.address == address);
+        let mut replaced = old.map(|old| self.remove_at(old));
+        let inherited = replaced.as_ref().map(AnnouncedPeer::times_of_successor);
+        if replaced.is_none() && self.peers.len() >= limit {
+            replaced = self.evict_for(client);
+        }
         let room = self.peers.len() < limit;
         if room {
             // Most torrents have one local peer; a vector would reserve room for four.
@@ -201,10 +283,14 @@ impl AnnounceRecord {
             if announce.event == Event::Completed {
                 announce.event = Event::None;
             }
-            self.peers
-                .push(AnnouncedPeer::new(&announce, client, address));
+            let mut peer = AnnouncedPeer::new(&announce, client, address);
+            (peer.schedules, peer.completed) = inherited.unwrap_or_default();
+            self.peers.push(peer);
         }
-        room
+        Upserted {
+            new: room,
+            replaced,
+        }
     }
 
     /// Adds a peer to the announced ones. Returns `false` if it is among them already.
@@ -225,7 +311,16 @@ impl AnnounceRecord {
     /// Removes a peer from the announced ones. Returns it if it was there.
     pub(crate) fn remove_peer(&mut self, id: &PeerId) -> Option<AnnouncedPeer> {
         let index = (self.peers.iter()).position(|peer| peer.announce.peer_id == *id)?;
-        Some(self.peers.remove(index))
+        Some(self.remove_at(index))
+    }
+
+    /// Removes the peer at an index. The results of its forwards no longer matter, so they are not
+    /// awaited.
+    fn remove_at(&mut self, index: usize) -> AnnouncedPeer {
+        let peer = self.peers.remove(index);
+        self.retries.retain(|(stay, ..)| *stay != peer.stay);
+        self.pending = self.pending.saturating_sub(peer.pending().count() as u32);
+        peer
     }
 
     /// Returns the schedule of a forwarder, over all announced peers.
@@ -308,45 +403,59 @@ impl AnnounceRecord {
         due
     }
 
-    /// Notes that a forward is delayed until `at`.
-    pub(crate) fn delay_forward(&mut self, forwarder: ForwarderId, at: Seconds) {
-        self.retries.retain(|(other, _)| *other != forwarder);
-        self.retries.push((forwarder, at));
+    /// Notes that a forward is delayed until `at`, unless the peer has left.
+    pub(crate) fn delay_forward(&mut self, stay: StayId, forwarder: ForwarderId, at: Seconds) {
+        if self.peer_in_stay(stay).is_some() {
+            self.forget_retry(stay, forwarder);
+            self.retries.push((stay, forwarder, at));
+        }
     }
 
-    /// Returns the time at which a delayed forward is tried again.
+    /// Returns the first time at which a delayed forward is tried again.
     pub(crate) fn retry_at(&self, forwarder: ForwarderId) -> Option<Seconds> {
-        let retry = self.retries.iter().find(|(other, _)| *other == forwarder);
-        retry.map(|(_, at)| *at)
+        let retries = self.retries.iter();
+        let retries = retries.filter(|(_, other, _)| *other == forwarder);
+        retries.map(|(_, _, at)| *at).min()
     }
 
-    /// Notes the end of a forward. The peer is announced there again at `due`.
+    fn forget_retry(&mut self, stay: StayId, forwarder: ForwarderId) {
+        self.retries
+            .retain(|(one, other, _)| (*one, *other) != (stay, forwarder));
+    }
+
+    /// Notes the end of a forward. The peer is announced there again at `due`. Returns `false` if
+    /// the peer has left, even if it is back.
     pub(crate) fn finish_forward(
         &mut self,
-        peer: &PeerId,
+        stay: StayId,
         forwarder: ForwarderId,
         due: Seconds,
         answered: bool,
-    ) {
+    ) -> bool {
+        let Some(peer) = self.peer_in_stay(stay) else {
+            return false;
+        };
+        peer.schedule_mut(forwarder).due = due;
         self.pending = self.pending.saturating_sub(1);
-        self.retries.retain(|(other, _)| *other != forwarder);
+        self.forget_retry(stay, forwarder);
         self.answered |= answered;
-        if let Some(peer) = self.peer_mut(peer) {
-            peer.schedule_mut(forwarder).due = due;
-        }
+        true
     }
 
-    /// Reverts a forward that never ran.
+    /// Reverts a forward that never ran. Returns `false` if the peer has left, even if it is back.
     pub(crate) fn cancel_forward(
         &mut self,
-        peer: &PeerId,
+        stay: StayId,
         forwarder: ForwarderId,
         previous: Schedule,
-    ) {
+    ) -> bool {
+        let Some(peer) = self.peer_in_stay(stay) else {
+            return false;
+        };
+        *peer.schedule_mut(forwarder) = previous;
         self.pending = self.pending.saturating_sub(1);
-        if let Some(peer) = self.peer_mut(peer) {
-            *peer.schedule_mut(forwarder) = previous;
-        }
+        self.forget_retry(stay, forwarder);
+        true
     }
 
     /// Notes that a peer is announced to a forwarder. Returns whether that is new; `None` if the
@@ -491,5 +600,38 @@ impl ForwarderSet {
         let all = 0..self.0.len() * 64;
         all.filter(|index| self.0[index / 64] >> (index % 64) & 1 == 1)
             .map(ForwarderId::from_index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retry_is_forgotten_with_its_forward() {
+        let mut record = AnnounceRecord::default();
+        let client = IpAddr::from([127, 0, 0, 1]);
+        for id in 1..=2 {
+            let announce = Announce {
+                peer_id: PeerId([id; 20]),
+                ..Announce::default()
+            };
+            let address = PackedAddress::new(client, id.into());
+            record.upsert_peer(&announce, client, address, 10);
+        }
+        let forwarder = ForwarderId(0);
+        let [one, other] = [0, 1].map(|index: usize| record.peers()[index].stay);
+        for peer in 0..2 {
+            record.begin_forward(1, peer, forwarder, 1);
+        }
+        record.delay_forward(one, forwarder, 50);
+        record.delay_forward(other, forwarder, 70);
+        assert_eq!(record.retry_at(forwarder), Some(50));
+        record.cancel_forward(one, forwarder, Schedule::default());
+        assert_eq!(record.retry_at(forwarder), Some(70), "the other peer's");
+        record.remove_peer(&PeerId([2; 20]));
+        assert_eq!(record.retry_at(forwarder), None);
+        record.delay_forward(other, forwarder, 90);
+        assert_eq!(record.retry_at(forwarder), None, "the peer has left");
     }
 }

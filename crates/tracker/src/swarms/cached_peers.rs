@@ -1,6 +1,8 @@
 //! Peers that forwarders reported, of one address family.
 
+use super::address::scope;
 use super::sample::PeerSample;
+use crate::address_scope::ScopeSet;
 use crate::clock::Seconds;
 use crate::forwarders::ForwarderId;
 
@@ -9,6 +11,8 @@ use crate::forwarders::ForwarderId;
 pub(crate) struct CachedPeers<const N: usize> {
     addresses: Vec<[u8; N]>,
     origins: Vec<Origin>,
+    /// The scopes of all peers so far. Not every client can reach all of them.
+    scopes: ScopeSet,
 }
 
 /// The forwarder that reported a peer first, and the time of the last report by any of them.
@@ -23,6 +27,7 @@ impl<const N: usize> Default for CachedPeers<N> {
         CachedPeers {
             addresses: Vec::new(),
             origins: Vec::new(),
+            scopes: ScopeSet::default(),
         }
     }
 }
@@ -68,6 +73,7 @@ impl<const N: usize> CachedPeers<N> {
             Err(index) if room => {
                 let last_seen = now;
                 self.addresses.insert(index, address);
+                self.scopes.insert(scope(&address));
                 self.origins.insert(
                     index,
                     Origin {
@@ -124,6 +130,13 @@ impl<const N: usize> CachedPeers<N> {
             return;
         }
         let (wrapped, first) = self.addresses.split_at(sample.start(all, want));
+        if !self.scopes.is_reachable_from(sample.scope) {
+            let reachable = first.iter().chain(wrapped);
+            let reachable = reachable.filter(|address| sample.reaches(address));
+            return reachable
+                .take(want)
+                .for_each(|address| out.extend_from_slice(address));
+        }
         let first = &first[..first.len().min(want)];
         out.extend_from_slice(first.as_flattened());
         let rest = &wrapped[..wrapped.len().min(want - first.len())];

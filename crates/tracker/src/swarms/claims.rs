@@ -15,6 +15,11 @@ impl Claims {
         self.0.is_empty()
     }
 
+    /// Returns every claimed address with its client.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (PackedAddress, IpAddr)> + '_ {
+        self.0.iter().map(|(address, client)| (*address, *client))
+    }
+
     /// Returns the client that claimed an address.
     pub(super) fn client(&self, address: &PackedAddress) -> Option<IpAddr> {
         self.0.get(address).copied()

@@ -16,8 +16,10 @@ mod swarm;
 mod table;
 
 pub(crate) use address::PackedAddress;
-pub(crate) use announce_record::{AnnounceRecord, AnnouncedPeer, ForwarderSchedule, Schedule};
-pub(crate) use peers::PeerChange;
+pub(crate) use announce_record::{
+    AnnounceRecord, AnnouncedPeer, ForwarderSchedule, Schedule, StayId,
+};
+pub(crate) use peers::{Peer, PeerChange};
 pub(crate) use sample::PeerSample;
 pub(crate) use swarm::Swarm;
 pub(crate) use table::Swarms;

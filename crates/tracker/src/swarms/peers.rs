@@ -3,7 +3,9 @@
 //! Addresses are stored contiguously in compact form, so a response is a slice copy. Seeders
 //! precede leechers: one number counts both, and a response for a seeder copies leechers only.
 
+use super::address::scope;
 use super::sample::PeerSample;
+use crate::address_scope::ScopeSet;
 use crate::clock::Seconds;
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
@@ -27,15 +29,31 @@ pub(crate) struct Peers<const N: usize> {
     addresses: Vec<[u8; N]>,
     records: Vec<Record>,
     seeders: u32,
+    /// The scopes of all peers since the list was last empty.
+    scopes: ScopeSet,
     /// Maps addresses to indices; absent in small swarms.
     indices: Option<Box<HashTable<u32>>>,
 }
 
-/// The rest of a peer, beside its address.
+/// The rest of a peer, beside its address. Whether it is a seeder follows from its index.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     id: PeerId,
     last_announce: Seconds,
+    key: u32,
+}
+
+// With its address, a peer takes 34 bytes over IPv4 and 46 over IPv6 (ADR 36).
+const _: () = assert!(size_of::<Record>() == 28);
+
+/// A local peer, beside its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub(crate) id: PeerId,
+    /// The `key` of its last announce; 0 for none.
+    pub(crate) key: u32,
+    pub(crate) seeder: bool,
+    pub(crate) last_announce: Seconds,
 }
 
 /// The effect of an upsert.
@@ -53,6 +71,7 @@ impl<const N: usize> Default for Peers<N> {
             addresses: Vec::new(),
             records: Vec::new(),
             seeders: 0,
+            scopes: ScopeSet::default(),
             indices: None,
         }
     }
@@ -86,26 +105,35 @@ impl<const N: usize> Peers<N> {
         self.addresses.iter().filter(same).count()
     }
 
-    /// Returns every peer: address, id, whether it is a seeder, and the time of its last announce.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = ([u8; N], PeerId, bool, Seconds)> + '_ {
+    /// Returns every peer with its address.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ([u8; N], Peer)> + '_ {
         let all = self.addresses.iter().zip(&self.records).enumerate();
         all.map(|(index, (address, record))| {
-            let seeder = index < self.seeders();
-            (*address, record.id, seeder, record.last_announce)
+            let peer = Peer {
+                id: record.id,
+                key: record.key,
+                seeder: index < self.seeders(),
+                last_announce: record.last_announce,
+            };
+            (*address, peer)
         })
     }
 
+    /// Returns the addresses of the peers with that id and key.
+    pub(super) fn with_key(&self, id: &PeerId, key: u32) -> impl Iterator<Item = [u8; N]> + '_ {
+        let id = *id;
+        let all = self.addresses.iter().zip(&self.records);
+        let same = all.filter(move |(_, record)| record.key == key && record.id == id);
+        same.map(|(address, _)| *address)
+    }
+
     /// Inserts or refreshes a peer.
-    pub(crate) fn upsert(
-        &mut self,
-        at: [u8; N],
-        id: PeerId,
-        seeder: bool,
-        now: Seconds,
-    ) -> PeerChange {
+    pub(crate) fn upsert(&mut self, at: [u8; N], peer: Peer) -> PeerChange {
+        let seeder = peer.seeder;
         let record = Record {
-            id,
-            last_announce: now,
+            id: peer.id,
+            last_announce: peer.last_announce,
+            key: peer.key,
         };
         let Some(index) = self.index_of(&at) else {
             self.push(at, record);
@@ -164,21 +192,25 @@ impl<const N: usize> Peers<N> {
             return 0;
         }
         let begin = sample.start(all, sample.want);
-        // The client itself is in the list at most once or twice, so the ranges between its entries
-        // are copied whole.
+        let all_reachable = self.scopes.is_reachable_from(sample.scope);
+        // The client itself is in the list at most once or twice, and few lists have peers that it
+        // cannot reach, so the ranges between those are copied whole.
         let before = out.len();
         let mut left = sample.want;
         for range in [begin..all, 0..begin] {
             let mut from = range.start;
             while left > 0 && from < range.end {
                 let most = from + left.min(range.end - from);
-                let client = (from..most).find(|index| {
-                    Some(&addresses[*index]) == own || sample.is_client(&records[*index].id)
+                let skipped = (from..most).find(|index| {
+                    let address = &addresses[*index];
+                    Some(address) == own
+                        || sample.is_client(&records[*index].id)
+                        || !(all_reachable || sample.reaches(address))
                 });
-                let end = client.unwrap_or(most);
+                let end = skipped.unwrap_or(most);
                 out.extend_from_slice(addresses[from..end].as_flattened());
                 left -= end - from;
-                from = end + usize::from(client.is_some());
+                from = end + usize::from(skipped.is_some());
             }
         }
         (out.len() - before) / N
@@ -187,6 +219,11 @@ impl<const N: usize> Peers<N> {
     /// Returns the id of the peer at an address.
     pub(crate) fn id(&self, at: &[u8; N]) -> Option<PeerId> {
         self.index_of(at).map(|index| self.records[index].id)
+    }
+
+    /// Returns the key of the peer at an address.
+    pub(super) fn key(&self, at: &[u8; N]) -> Option<u32> {
+        self.index_of(at).map(|index| self.records[index].key)
     }
 
     fn index_of(&self, at: &[u8; N]) -> Option<usize> {
@@ -205,7 +242,9 @@ impl<const N: usize> Peers<N> {
             // Most swarms have one peer; a vector would reserve room for four.
             self.addresses.reserve_exact(1);
             self.records.reserve_exact(1);
+            self.scopes = ScopeSet::default();
         }
+        self.scopes.insert(scope(&at));
         self.addresses.push(at);
         self.records.push(record);
         let (len, addresses) = (self.len(), &self.addresses);

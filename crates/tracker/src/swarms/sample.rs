@@ -1,5 +1,7 @@
 //! The selection of peers for a response.
 
+use super::address::scope;
+use crate::address_scope::AddressScope;
 use headworks_tracker_wire::PeerId;
 
 /// The parameters of a selection of peers for one client.
@@ -10,6 +12,8 @@ pub(crate) struct PeerSample {
     pub(crate) id: PeerId,
     /// Whether the client is a seeder and has no use for other seeders.
     pub(crate) seeder: bool,
+    /// The scope of the client's address, which decides whom it can reach.
+    pub(crate) scope: AddressScope,
     /// A random number that decides where the copy begins.
     pub(crate) random: u32,
 }
@@ -19,6 +23,11 @@ impl PeerSample {
     /// clients all send it.
     pub(super) fn is_client(&self, id: &PeerId) -> bool {
         *id == self.id && self.id != PeerId::default()
+    }
+
+    /// Whether the client may be sent to a peer.
+    pub(super) fn reaches<const N: usize>(&self, peer: &[u8; N]) -> bool {
+        scope(peer).is_reachable_from(self.scope)
     }
 
     /// Returns the index at which a copy of `want` out of `available` peers begins.

@@ -2,9 +2,9 @@
 
 use super::address::{PackedAddress, ip_number};
 use super::address_counts::{AddressCounts, Role};
-use super::announce_record::AnnounceRecord;
+use super::announce_record::{AnnounceRecord, AnnouncedPeer};
 use super::claims::Claims;
-use super::peers::{PeerChange, Peers};
+use super::peers::{Peer, PeerChange, Peers};
 use super::sample::PeerSample;
 use crate::clock::Seconds;
 use crate::config::CountBy;
@@ -12,6 +12,10 @@ use crate::forwarders::ForwarderId;
 use headworks_tracker_wire::compact::{self, Compact4, Compact6};
 use headworks_tracker_wire::{Announce, Counts, InfoHash, PeerId};
 use std::net::IpAddr;
+
+/// The most peers of a family that are searched for one whose client moved to another address. In a
+/// larger swarm the old peer expires.
+const MAX_SEARCH: usize = 4096;
 
 /// The swarm of one torrent.
 #[derive(Debug, Default)]
@@ -68,16 +72,15 @@ impl Swarm {
     /// Inserts or refreshes a local peer, which `client` announced.
     pub(crate) fn upsert_peer(
         &mut self,
-        now: Seconds,
         client: IpAddr,
         address: PackedAddress,
-        id: PeerId,
-        seeder: bool,
+        peer: Peer,
         by: CountBy,
     ) -> PeerChange {
+        let seeder = peer.seeder;
         let change = match address {
-            PackedAddress::V4(address) => self.v4.upsert(address, id, seeder, now),
-            PackedAddress::V6(address) => self.v6.upsert(address, id, seeder, now),
+            PackedAddress::V4(address) => self.v4.upsert(address, peer),
+            PackedAddress::V6(address) => self.v6.upsert(address, peer),
         };
         self.set_client(address, client);
         let ip = address.ip_number();
@@ -133,10 +136,36 @@ impl Swarm {
         key: Option<u32>,
     ) -> bool {
         let by_key = || {
-            let mut peers = self.record.iter().flat_map(|record| record.peers());
-            peers.any(|peer| peer.address == *address && peer.has_key(key))
+            let known = match address {
+                PackedAddress::V4(address) => self.v4.key(address),
+                PackedAddress::V6(address) => self.v6.key(address),
+            };
+            // Many clients send a zero for none.
+            key.is_some_and(|key| key != 0) && key == known
         };
         client == address.ip() || client == self.client(address) || by_key()
+    }
+
+    /// Returns the addresses that clients claimed, with those clients.
+    pub(crate) fn claims(&self) -> Vec<(PackedAddress, IpAddr)> {
+        let claims = self.claims.as_ref();
+        claims.map_or_else(Vec::new, |claims| claims.iter().collect())
+    }
+
+    /// Returns the local peers with that id and key: a client that moved to another address has
+    /// left one behind.
+    pub(crate) fn peers_with_key(&self, id: &PeerId, key: Option<u32>) -> Vec<PackedAddress> {
+        let Some(key) = key.filter(|key| *key != 0) else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        if self.v4.len() <= MAX_SEARCH {
+            found.extend(self.v4.with_key(id, key).map(PackedAddress::V4));
+        }
+        if self.v6.len() <= MAX_SEARCH {
+            found.extend(self.v6.with_key(id, key).map(PackedAddress::V6));
+        }
+        found
     }
 
     /// Whether a local peer has that address.
@@ -178,18 +207,21 @@ impl Swarm {
     }
 
     /// Adds a local peer to those that are announced to forwarders, if there are fewer than
-    /// `limit`, or refreshes it. A new one is due at once.
+    /// `limit`, or refreshes it. A new one is due at once. Returns the peer that had to
+    /// leave for it.
     pub(crate) fn announce_peer(
         &mut self,
         announce: &Announce,
         client: IpAddr,
         address: PackedAddress,
         limit: usize,
-    ) {
+    ) -> Option<AnnouncedPeer> {
         let record = self.record_mut();
-        if record.upsert_peer(announce, client, address, limit) {
+        let upserted = record.upsert_peer(announce, client, address, limit);
+        if upserted.new {
             self.due = 0;
         }
+        upserted.replaced
     }
 
     /// Drops announced peers that have left, and announces other local peers in their place,
@@ -211,21 +243,22 @@ impl Swarm {
             record.remove_peer(&peer);
         }
         let v4 = self.v4.iter();
-        let v4 = v4.map(|(at, id, seeder, _)| (compact::unpack4(&at), id, seeder));
+        let v4 = v4.map(|(at, peer)| (compact::unpack4(&at), peer));
         let v6 = self.v6.iter();
-        let v6 = v6.map(|(at, id, seeder, _)| (compact::unpack6(&at), id, seeder));
+        let v6 = v6.map(|(at, peer)| (compact::unpack6(&at), peer));
         let mut others: Vec<_> = v4.chain(v6).collect();
-        others.sort_by_key(|(_, id, _)| !preferred(id));
+        others.sort_by_key(|(_, peer)| !preferred(&peer.id));
         let mut added = false;
-        for (address, peer_id, seeder) in others {
+        for (address, peer) in others {
             if record.peers().len() >= limit {
                 break;
             }
             let announce = Announce {
                 info_hash: *hash,
-                peer_id,
+                peer_id: peer.id,
                 port: address.port(),
-                left: seeder.then_some(0),
+                left: peer.seeder.then_some(0),
+                key: Some(peer.key).filter(|key| *key != 0),
                 ..Announce::default()
             };
             let packed = PackedAddress::new(address.ip(), address.port());

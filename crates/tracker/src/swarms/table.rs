@@ -173,16 +173,18 @@ impl Swarms {
     }
 
     /// Removes peers that last announced before `before`, and empty swarms. At most `announced` of
-    /// the others take the places of removed peers that were announced to forwarders.
-    pub(crate) fn purge(&self, before: Seconds, by: CountBy, announced: usize) {
+    /// the others take the places of removed peers that were announced to forwarders. Returns the
+    /// torrents in which that happened: they are due now.
+    pub(crate) fn purge(&self, before: Seconds, by: CountBy, announced: usize) -> Vec<InfoHash> {
+        let mut refilled = Vec::new();
         for shard in &self.shards {
             let mut table = shard.swarms.lock();
             let (mut peers_before, mut peers_after, mut dropped) = (0, 0, Vec::new());
             table.swarms.retain(|(hash, swarm)| {
                 peers_before += swarm.local_peers();
                 let removed = swarm.purge(before, by, |ip| self.clients.remove(ip));
-                if removed > 0 {
-                    swarm.refill_announced(hash, announced, |_| false);
+                if removed > 0 && swarm.refill_announced(hash, announced, |_| false) {
+                    refilled.push(*hash);
                 }
                 if swarm.local_peers() == 0 {
                     swarm.drop_record(by);
@@ -198,6 +200,7 @@ impl Swarms {
             }
             shard.count(&table, peers_before, peers_after);
         }
+        refilled
     }
 
     /// Makes every swarm select forwarders at its next announce, because the list of forwarders has
@@ -261,6 +264,23 @@ impl Swarms {
                     return;
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_downloads_are_bounded() {
+        let mut table = ShardTable::default();
+        for number in 0..3 * MAX_DOWNLOADS as u32 {
+            let mut hash = InfoHash::default();
+            hash.0[..4].copy_from_slice(&number.to_be_bytes());
+            table.keep_downloads(&hash, number);
+            assert_eq!(table.downloads.get(&hash).copied().unwrap_or(0), number);
+            assert!(table.downloads.len() <= MAX_DOWNLOADS, "after {number}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A swarm compared with a simple model of it.
 
 use super::*;
+use crate::address_scope::AddressScope;
 use crate::clock::Seconds;
 use crate::config::CountBy;
 use crate::forwarders::ForwarderId;
@@ -92,7 +93,8 @@ proptest! {
             let now = now as Seconds;
             match step {
                 Step::Announce(ip, port, seeder) => {
-                    swarm.upsert_peer(now, address(ip, port).ip(), address(ip, port), PeerId([ip + 1; 20]), seeder, CountBy::Ip);
+                    let peer = Peer { id: PeerId([ip + 1; 20]), key: 0, seeder, last_announce: now };
+                    swarm.upsert_peer(address(ip, port).ip(), address(ip, port), peer, CountBy::Ip);
                     model.local.insert((ip, port), (seeder, now));
                     model.cached.remove(&(ip, port));
                 }
@@ -125,7 +127,7 @@ proptest! {
         }
         for seeder in [false, true] {
             let PackedAddress::V4(own) = address(0, 0) else { unreachable!() };
-            let sample = PeerSample { want, id: PeerId([1; 20]), seeder, random };
+            let sample = PeerSample { want, id: PeerId([1; 20]), seeder, scope: AddressScope::Private, random };
             let mut out = Vec::new();
             swarm.sample_peers_v4(&sample, Some(&own), &mut out);
             let sampled: BTreeSet<_> = out.chunks(6).map(<[u8]>::to_vec).collect();

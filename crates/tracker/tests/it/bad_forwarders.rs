@@ -26,7 +26,7 @@ async fn shows(
     settings: &str,
     expected: &[&str],
 ) -> (Running, Forwarder, Forwarder) {
-    let good = Forwarder::http(Behaviour::Peers(vec![address("192.0.2.9:9")])).await;
+    let good = Forwarder::http(Behaviour::Peers(vec![address("1.2.3.9:9")])).await;
     let bad = Forwarder::http(behaviour).await;
     let settings = format!(
         "forward_timeout = '500ms'\nforwarder_retry_base_ms = 10\nforwarder_retry_attempts = 3\n{settings}\n{}",
@@ -99,7 +99,7 @@ async fn every_error_leads_to_its_status() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_form_of_a_valid_response_is_accepted() {
-    let peers = b"d8:intervali900e5:peers6:\xc0\x00\x02\x05\x00\x05e";
+    let peers = b"d8:intervali900e5:peers6:\x01\x02\x03\x05\x00\x05e";
     let body = Behaviour::Body(peers.to_vec());
     let other = Forwarder::http(body.clone()).await;
     let redirect = format!(
@@ -133,7 +133,7 @@ async fn impossible_addresses_are_dropped() {
         "224.0.0.1:1",
         "255.255.255.255:1",
         "[ff02::1]:1",
-        "192.0.2.7:7",
+        "1.2.3.7:7",
     ];
     let (running, _liar, _good) = shows(
         Behaviour::Peers(addresses.map(address).to_vec()),
@@ -143,7 +143,7 @@ async fn impossible_addresses_are_dropped() {
     .await;
     let peers = running.peers(&announce(1, 1, Event::None)).await;
     assert!(
-        peers.contains(&address("192.0.2.7:7")) && peers.len() <= 2,
+        peers.contains(&address("1.2.3.7:7")) && peers.len() <= 2,
         "{peers:?}"
     );
     running.stop().await;
@@ -152,9 +152,9 @@ async fn impossible_addresses_are_dropped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_never_gets_its_own_address() {
     // The forwarder knows the client by the public address of its network.
-    let own = address("198.51.100.7:10001");
-    let mut body = b"d11:external ip4:\xc6\x33\x64\x07".to_vec();
-    body.extend(b"8:intervali900e5:peers12:\xc6\x33\x64\x07\x27\x11\xc0\x00\x02\x05\x00\x05e");
+    let own = address("8.8.8.7:10001");
+    let mut body = b"d11:external ip4:\x08\x08\x08\x07".to_vec();
+    body.extend(b"8:intervali900e5:peers12:\x08\x08\x08\x07\x27\x11\x01\x02\x03\x05\x00\x05e");
     let forwarder = Forwarder::http(Behaviour::Body(body)).await;
     let running = Running::start(&listed([http_uri(&forwarder)]));
     running.announce(&announce(1, 1, Event::None)).await;
@@ -165,9 +165,9 @@ async fn a_client_never_gets_its_own_address() {
     running.stop().await;
 
     // One that does not say what it sees, and an operator who knows.
-    let silent = Forwarder::udp(Behaviour::Peers(vec![own, address("192.0.2.5:5")])).await;
+    let silent = Forwarder::udp(Behaviour::Peers(vec![own, address("1.2.3.5:5")])).await;
     let settings = format!(
-        "public_addresses = ['198.51.100.7']\n{}",
+        "public_addresses = ['8.8.8.7']\n{}",
         listed([udp_uri(&silent)])
     );
     let running = Running::start(&settings);
@@ -179,9 +179,9 @@ async fn a_client_never_gets_its_own_address() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_forwarder_cannot_hide_a_peer_that_another_reports() {
     // The victim has the same port as the client, which is common.
-    let victim = address("198.51.100.7:10001");
-    let mut lie = b"d11:external ip4:\xc6\x33\x64\x07".to_vec();
-    lie.extend(b"8:intervali900e5:peers6:\xc6\x33\x64\x07\x27\x11e");
+    let victim = address("8.8.8.7:10001");
+    let mut lie = b"d11:external ip4:\x08\x08\x08\x07".to_vec();
+    lie.extend(b"8:intervali900e5:peers6:\x08\x08\x08\x07\x27\x11e");
     let liar = Forwarder::http(Behaviour::Body(lie)).await;
     let honest = Forwarder::udp(Behaviour::Peers(vec![victim])).await;
     let uris = [
@@ -208,7 +208,7 @@ async fn a_recovered_forwarder_is_used_again() {
         &["disabled"],
     )
     .await;
-    bad.set(Behaviour::Peers(vec![address("192.0.2.8:8")]));
+    bad.set(Behaviour::Peers(vec![address("1.2.3.8:8")]));
     running
         .shows("/stats", &format!("forwarder {}: probation", bad.address))
         .await;

@@ -146,7 +146,7 @@ async fn every_forward_is_accounted_for() {
 /// Returns the forwards that were offered, those that ended, and those that were dropped because
 /// the queue was full, all at one time.
 async fn offered_ended_dropped(running: &Running) -> (f64, f64, f64) {
-    let page = String::from_utf8(running.get("/metrics").await).unwrap();
+    let page = running.metrics().await;
     let sum = |name: &str| -> f64 {
         let values = page.lines().filter_map(|line| {
             let rest = line.strip_prefix(name)?;

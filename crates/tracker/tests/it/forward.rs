@@ -10,13 +10,13 @@ use std::time::Duration;
 #[tokio::test(flavor = "multi_thread")]
 async fn peers_from_forwarders_are_in_the_next_response() {
     let http = Forwarder::http(Behaviour::Peers(vec![
-        address("192.0.2.1:1"),
-        address("[2001:db8::1]:2"),
+        address("1.2.3.1:1"),
+        address("[2600::1]:2"),
     ]))
     .await;
     let udp = Forwarder::udp(Behaviour::Peers(vec![
-        address("192.0.2.1:1"),
-        address("192.0.2.3:3"),
+        address("1.2.3.1:1"),
+        address("1.2.3.3:3"),
     ]))
     .await;
     let running = Running::start(&listed([http_uri(&http), udp_uri(&udp)]));
@@ -43,7 +43,7 @@ async fn peers_from_forwarders_are_in_the_next_response() {
         "the path is sent as an option"
     );
 
-    let all_peers = ["192.0.2.1:1", "192.0.2.3:3", "[2001:db8::1]:2"].map(address);
+    let all_peers = ["1.2.3.1:1", "1.2.3.3:3", "[2600::1]:2"].map(address);
     let end = std::time::Instant::now() + crate::support::TIMEOUT;
     loop {
         let AnnounceResponse::Peers(next) = running.announce(&announce(1, 1, Event::None)).await
@@ -287,7 +287,7 @@ async fn a_filling_queue_throttles_the_fanout() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_keeps_peers_and_announcements() {
     let path = std::env::temp_dir().join(format!("headworks-warm-{}", std::process::id()));
-    let forwarder = Forwarder::http(Behaviour::Peers(vec![address("192.0.2.1:1")])).await;
+    let forwarder = Forwarder::http(Behaviour::Peers(vec![address("1.2.3.1:1")])).await;
     let settings = format!(
         "snapshot_file = '{}'\n{}",
         path.display(),
@@ -429,6 +429,24 @@ async fn user_and_password_of_a_uri_are_sent_to_its_forwarder_only() {
     assert!(!request.contains("authorization"), "{request}");
     let stats = running.stats().await;
     assert!(!stats.contains("secret"), "{stats}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redirect_does_not_carry_the_passkey_to_another_host() {
+    let elsewhere = Forwarder::http(Behaviour::Peers(vec![])).await;
+    let moved = format!(
+        "HTTP/1.1 302 Found\r\nLocation: http://localhost:{}/?k3yk3yk3y\r\nContent-Length: 0\r\n\r\n",
+        elsewhere.address.port()
+    );
+    let forwarder = Forwarder::http(Behaviour::Raw(moved.into_bytes())).await;
+    let uri = http_uri(&forwarder) + "?passkey=k3yk3yk3y";
+    let running = Running::start(&listed([uri]));
+    running.announce(&announce(1, 1, Event::Started)).await;
+    let reason = "last error: redirected to another host with the passkey: not followed";
+    running.shows("/stats", reason).await;
+    assert!(forwarder.requests.lock().unwrap()[0].contains("k3yk3yk3y"));
+    assert!(elsewhere.requests.lock().unwrap().is_empty());
     running.stop().await;
 }
 

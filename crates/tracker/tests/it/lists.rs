@@ -47,10 +47,14 @@ async fn the_last_good_copy_of_a_list_stays_in_force() {
     // The copy stays in force after a restart, with anything at the URL.
     let to_ftp = "HTTP/1.1 302 Found\r\nLocation: ftp://x/\r\nContent-Length: 0\r\n\r\n";
     let round = "HTTP/1.1 302 Found\r\nLocation: /list.txt\r\nContent-Length: 0\r\n\r\n";
+    let many = (0..70_000).map(|n| format!("http://h{n}.b/a\n"));
+    let many: String = many.collect();
     for bad in [
         Behaviour::status(500),
         Behaviour::Body(b"<html>maintenance</html>".to_vec()),
+        Behaviour::Body(b"https://status.example is down for maintenance, back soon".to_vec()),
         Behaviour::Body(b"# empty\n".to_vec()),
+        Behaviour::Body(many.clone().into_bytes()),
         Behaviour::Body(vec![b'x'; 50 << 20]),
         Behaviour::Body(vec![0xff; 100]),
         Behaviour::Raw(to_ftp.as_bytes().to_vec()),
@@ -94,4 +98,24 @@ async fn the_last_good_copy_of_a_list_stays_in_force() {
     .await;
     running.stop().await;
     drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_is_in_force_while_another_server_is_silent() {
+    let folder = Folder::new("silent-list");
+    let silent = Forwarder::http(Behaviour::Silent).await;
+    let good = Forwarder::http(ok("\"one\"", "udp://127.0.0.1:9/announce\n")).await;
+    let settings = format!(
+        "forwarder_lists = ['http://{}/a', 'http://{}/b']\nforwarder_lists_folder = '{}'",
+        silent.address,
+        good.address,
+        folder.0.display()
+    );
+    let running = Running::start(&settings);
+    until("the list is in force", || running.tracker.forwarders() == 1).await;
+    fetched(&running, "ok").await;
+    let failed = "headworks_tracker_list_fetches_total{result=\"failed\"}";
+    assert_eq!(running.metric(failed).await, 0.0, "the other still waits");
+    assert_eq!(silent.requests.lock().unwrap().len(), 1);
+    running.stop().await;
 }

@@ -3,11 +3,13 @@
 mod announce;
 mod bad_forwarders;
 mod balance;
+mod check;
 mod forward;
 mod layout;
 mod lists;
 mod operators;
 mod ownership;
 mod pages;
+mod reachability;
 mod real_clients;
 mod support;

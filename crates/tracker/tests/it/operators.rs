@@ -112,6 +112,7 @@ fn an_empty_list_of_allowed_clients_is_rejected() {
     };
     let error = load("allow_clients = []").unwrap_err();
     assert!(error.contains("no client would be served"), "{error}");
+    assert!(error.contains("delete it to do so"), "{error}");
     // Nothing is allowed or trusted by these.
     load("deny_clients = []\ntrusted_proxies = []\nforwarder_lists = []").unwrap();
 }
@@ -125,8 +126,8 @@ fn escaped(hash: InfoHash) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reload_adds_and_removes_forwarders() {
     let (old, new) = (
-        Forwarder::http(Behaviour::Peers(vec![address("192.0.2.1:1")])).await,
-        Forwarder::http(Behaviour::Peers(vec![address("192.0.2.2:2")])).await,
+        Forwarder::http(Behaviour::Peers(vec![address("1.2.3.1:1")])).await,
+        Forwarder::http(Behaviour::Peers(vec![address("1.2.3.2:2")])).await,
     );
     let running = Running::start("");
     running.announce(&announce(1, 1, Event::Started)).await;
@@ -203,7 +204,7 @@ async fn private_torrents_are_not_forwarded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ask_only_reveals_nothing_about_a_client() {
-    let peers = Behaviour::Peers(vec![address("192.0.2.1:1")]);
+    let peers = Behaviour::Peers(vec![address("1.2.3.1:1")]);
     let (http, udp) = (
         Forwarder::http(peers.clone()).await,
         Forwarder::udp(peers).await,
@@ -243,9 +244,7 @@ async fn ask_only_reveals_nothing_about_a_client() {
 async fn yield_prefers_forwarders_with_a_high_score() {
     let poor = Forwarder::http(Behaviour::Peers(vec![])).await;
     let rich = Forwarder::http(Behaviour::Peers(
-        (1..40)
-            .map(|n| address(&format!("192.0.2.{n}:1")))
-            .collect(),
+        (1..40).map(|n| address(&format!("1.2.3.{n}:1"))).collect(),
     ))
     .await;
     let settings = format!(
@@ -350,7 +349,7 @@ fn args(value: &serde_json::Value) -> Args {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_panel_shows_explains_and_acts() {
-    let forwarder = Forwarder::http(Behaviour::Peers(vec![address("192.0.2.1:1")])).await;
+    let forwarder = Forwarder::http(Behaviour::Peers(vec![address("1.2.3.1:1")])).await;
     let quiet = Forwarder::http(Behaviour::Peers(vec![])).await;
     let running = Running::start(&listed([http_uri(&forwarder), http_uri(&quiet)]));
     let (panel, quiet) = (running.tracker.panel(), quiet.address.to_string());
@@ -372,7 +371,7 @@ async fn the_panel_shows_explains_and_acts() {
     running.shows("/stats", "1 answers").await;
 
     let torrent = hash(1).to_string();
-    let explanation = explained(&*panel, &torrent, "peer 192.0.2.1:1").await;
+    let explanation = explained(&*panel, &torrent, "peer 1.2.3.1:1").await;
     assert_eq!(explanation.subject, torrent);
     assert!(
         explanation
@@ -386,7 +385,7 @@ async fn the_panel_shows_explains_and_acts() {
             .clone()
     };
     let by = format!("first reported by {}", forwarder.address);
-    assert!(value("peer 192.0.2.1:1").starts_with(&by));
+    assert!(value("peer 1.2.3.1:1").starts_with(&by));
     assert!(value("peer 127.0.0.1:10001").contains(&format!("announced to {}", forwarder.address)));
     let asked = value(&format!("forwarder {}", forwarder.address));
     assert!(asked.contains("1 new peers; due in 9"), "{asked}");

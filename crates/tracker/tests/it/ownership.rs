@@ -230,3 +230,81 @@ async fn limits_go_by_the_address_of_the_connection() {
     assert_eq!(stored().await, 4.0);
     running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_and_limits_survive_a_restart() {
+    let path = std::env::temp_dir().join(format!("headworks-claims-{}", std::process::id()));
+    let settings = format!(
+        "allow_ip_parameter = true\nmax_peers_per_client = 2\nsnapshot_file = '{}'",
+        path.display()
+    );
+    let running = Running::start(&settings);
+    let claimed = |number: u16, event| {
+        let mut peer = announce(1, number, event);
+        peer.key = None;
+        (peer, format!("&ip=10.0.0.{number}"))
+    };
+    for number in 1..=2 {
+        let (peer, claim) = claimed(number, Event::Started);
+        running.announce_from(OTHER, &peer, "", &claim).await;
+    }
+    running.stop().await;
+    let running = Running::start(&settings);
+    let stored = async || running.metric("headworks_tracker_peers").await;
+    let (third, claim) = claimed(3, Event::Started);
+    running.announce_from(OTHER, &third, "", &claim).await;
+    assert_eq!(
+        stored().await,
+        2.0,
+        "its claims still count towards its limit"
+    );
+    let (stopped, claim) = claimed(1, Event::Stopped);
+    running.announce_from(OWNER, &stopped, "", &claim).await;
+    assert_eq!(stored().await, 2.0, "another client does not own the peer");
+    running.announce_from(OTHER, &stopped, "", &claim).await;
+    assert_eq!(stored().await, 1.0, "the claimer does");
+    running.stop().await;
+    std::fs::remove_file(path).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_key_stops_a_peer_that_no_forwarder_knows_from_another_address() {
+    let path = std::env::temp_dir().join(format!("headworks-keys-{}", std::process::id()));
+    let settings = format!("snapshot_file = '{}'", path.display());
+    let running = Running::start(&settings);
+    for number in 1..=3 {
+        running.announce(&announce(1, number, Event::Started)).await;
+    }
+    let stored = async |running: &Running| running.metric("headworks_tracker_peers").await;
+    for key in [None, Some(0), Some(8)] {
+        let mut forged = announce(1, 1, Event::Stopped);
+        forged.key = key;
+        running.announce_from(OTHER, &forged, "", "").await;
+    }
+    assert_eq!(stored(&running).await, 3.0, "not without the key");
+    let stopped = |number| announce(1, number, Event::Stopped);
+    running.announce_from(OTHER, &stopped(1), "", "").await;
+    assert_eq!(stored(&running).await, 2.0);
+    running.stop().await;
+    let running = Running::start(&settings);
+    running.announce_from(OTHER, &stopped(2), "", "").await;
+    assert_eq!(stored(&running).await, 1.0, "nor is it lost in a restart");
+    running.stop().await;
+    std::fs::remove_file(path).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_moved_leaves_no_peer_behind() {
+    let running = Running::start("");
+    let peer = |event| announce(1, 1, event);
+    running.announce(&peer(Event::Started)).await;
+    running
+        .announce_from(OTHER, &peer(Event::None), "", "")
+        .await;
+    running.shows("/stats", "peers: 2\n").await;
+    running
+        .announce_from(OTHER, &peer(Event::Stopped), "", "")
+        .await;
+    running.shows("/stats", "peers: 0\n").await;
+    running.stop().await;
+}

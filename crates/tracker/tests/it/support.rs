@@ -139,15 +139,25 @@ impl Running {
         String::from_utf8(self.get("/stats").await).unwrap()
     }
 
-    /// Returns the value of a metric.
+    /// Returns the value of a metric at a time after the call.
     pub(crate) async fn metric(&self, name: &str) -> f64 {
-        let text = String::from_utf8(self.get("/metrics").await).unwrap();
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no {name} in\n{text}"))
-            .parse()
-            .unwrap()
+        value(&self.metrics().await, name)
+    }
+
+    /// Returns the metrics at a time after the call. The page is served again for a moment, so this
+    /// waits until another one is built.
+    pub(crate) async fn metrics(&self) -> String {
+        let page = async || String::from_utf8(self.get("/metrics").await).unwrap();
+        let built = |text: &str| value(text, "headworks_tracker_pages_built_total");
+        let (first, end) = (page().await, Instant::now() + TIMEOUT);
+        loop {
+            let next = page().await;
+            if built(&next) > built(&first) {
+                return next;
+            }
+            assert!(Instant::now() < end, "the metrics are never built again");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Announces torrents until every forwarder has responded, because one that is not known to
@@ -160,20 +170,20 @@ impl Running {
             let mut lines = text.lines();
             lines.any(|line| line.contains("_forwarder_requests_total{") && line.ends_with(" 0"))
         };
-        while unasked(&self.get("/metrics").await) {
+        while unasked(self.metrics().await.as_bytes()) {
             assert!(Instant::now() < end, "a forwarder is not asked");
             let before = self
                 .metric("headworks_tracker_forwards_offered_total")
                 .await;
             self.announce(&announce(hash, 99, Event::None)).await;
             hash += 1;
-            while self
-                .metric("headworks_tracker_forwards_offered_total")
-                .await
-                == before
-                || self.metric("queue_depth").await > 0.0
-            {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+            loop {
+                let page = self.metrics().await;
+                let offered = value(&page, "headworks_tracker_forwards_offered_total");
+                if offered > before && value(&page, "queue_depth") == 0.0 {
+                    break;
+                }
+                assert!(Instant::now() < end, "the announce is not forwarded");
             }
         }
         for hash in 1 << 30..hash {
@@ -195,11 +205,10 @@ impl Running {
         let end = Instant::now() + TIMEOUT;
         let wanted = (f64::from(offered), f64::from(waiting));
         loop {
-            let offered = self
-                .metric("headworks_tracker_forwards_offered_total")
-                .await;
+            let page = self.metrics().await;
+            let offered = value(&page, "headworks_tracker_forwards_offered_total");
             let offered = offered - *self.offered.lock().unwrap();
-            let current = (offered, self.metric("queue_depth").await);
+            let current = (offered, value(&page, "queue_depth"));
             if current == wanted {
                 return;
             }
@@ -220,6 +229,16 @@ impl Running {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// Returns the value of a metric in a page.
+fn value(page: &str, name: &str) -> f64 {
+    let line = page
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in\n{page}"))
+        .parse()
+        .unwrap()
 }
 
 fn get(at: SocketAddr, path: &str, headers: &str) -> Vec<u8> {
@@ -405,8 +424,10 @@ impl Forwarder {
             while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
                 let (behaviour, received, requests) = &shared;
                 let packet = &buffer[..length];
-                // On a busy machine a packet is sent again, with the same transaction id.
-                let again = !logged.insert(packet.get(8..16).map(<[u8]>::to_vec));
+                // On a busy machine a packet is sent again, with the same transaction id. Among
+                // ten thousand torrents, two may have the same id by chance.
+                let (start, end) = (8.min(length), 36.min(length));
+                let again = !logged.insert(packet[start..end].to_vec());
                 let ignored = (Mutex::default(), Mutex::default());
                 let (received, requests) = match again {
                     true => (&ignored.0, &ignored.1),

@@ -48,6 +48,25 @@ impl UdpClient {
         &self,
         query: &AnnounceQuery<'_>,
     ) -> Result<AnnounceResponse, ClientError> {
+        let began = Instant::now();
+        let response = self.announce_once(query, began).await?;
+        match response {
+            Some(response) => Ok(response),
+            // The id was from the cache, and is not there any more.
+            None => {
+                let again = self.announce_once(query, Instant::now()).await?;
+                again.ok_or(ClientError::Malformed("no valid connection id".into()))
+            }
+        }
+    }
+
+    /// Returns `None` if the forwarder does not know a connection id that it issued before `began`:
+    /// it may have been restarted.
+    async fn announce_once(
+        &self,
+        query: &AnnounceQuery<'_>,
+        began: Instant,
+    ) -> Result<Option<AnnounceResponse>, ClientError> {
         let (to, connection) = self.connect_any(query.forwarder).await?;
         let path = query.forwarder.uri.path_and_query();
         // The root path carries no information, so it needs no option.
@@ -78,14 +97,19 @@ impl UdpClient {
                 };
                 let peers = peers.into_iter().filter(|peer| peer.port() != 0);
                 list.peers = peers.map(|peer| (peer, None)).collect();
-                Ok(AnnounceResponse::Peers(list))
+                Ok(Some(AnnounceResponse::Peers(list)))
             }
             Some(Response::Error { text, .. }) => {
                 // The connection id may have expired early; the next attempt gets a new one.
-                self.connections.lock().remove(&to);
+                let used = self.connections.lock().remove(&to);
                 let reason = String::from_utf8_lossy(&text[..text.len().min(500)]).into_owned();
+                let is_cached = used.is_some_and(|(_, requested)| requested < began);
+                // Trackers word it differently, but all of them name the connection.
+                if is_cached && reason.to_ascii_lowercase().contains("connection") {
+                    return Ok(None);
+                }
                 let retry_in = None;
-                Ok(AnnounceResponse::Failure { reason, retry_in })
+                Ok(Some(AnnounceResponse::Failure { reason, retry_in }))
             }
             _ => Err(ClientError::Malformed("not an announce response".into())),
         }

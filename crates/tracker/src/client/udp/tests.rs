@@ -56,6 +56,43 @@ async fn a_closed_port_is_refused_at_once() {
 }
 
 #[tokio::test]
+async fn a_forwarder_that_forgot_its_connection_ids_is_asked_again_at_once() {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let forwarder = state(&format!("udp://{}", socket.local_addr().unwrap()));
+    // It is restarted before every announce but the first: only the newest id is known.
+    let _task = tokio::spawn(async move {
+        let (mut issued, mut forgets, mut buffer) = (0, false, [0; 2048]);
+        while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+            let mut out = Vec::new();
+            match udp::parse_request(&buffer[..length]) {
+                Ok(Request::Connect { transaction }) => {
+                    (issued, forgets) = (issued + 1, false);
+                    udp::write_connect_response(transaction, issued, &mut out);
+                }
+                Ok(Request::Announce { transaction, .. }) if forgets => {
+                    udp::write_error_response(transaction, "Connection ID missmatch.", &mut out);
+                }
+                Ok(Request::Announce { transaction, .. }) => {
+                    forgets = true;
+                    udp::write_announce_response(transaction, 900, Counts::default(), &mut out);
+                }
+                _ => continue,
+            }
+            let _ = socket.send_to(&out, from).await;
+        }
+    });
+    let (client, announce) = (client(), Announce::default());
+    for _ in 0..3 {
+        let query = AnnounceQuery::new(&forwarder, &announce);
+        let result = client.announce(&query).await;
+        assert!(
+            matches!(result, Ok(AnnounceResponse::Peers(_))),
+            "{result:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn the_family_that_responds_is_used() {
     let v6 = UdpSocket::bind("[::1]:0").await.unwrap();
     let port = v6.local_addr().unwrap().port();

@@ -3,7 +3,7 @@
 
 use super::handler::HttpHandler;
 use super::request::{MAX_HEAD, Parsed, parse};
-use super::response::{PLAIN_TEXT, write_head};
+use super::response::{PLAIN_TEXT, Status, write_head};
 use crate::clock::Seconds;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpStream};
@@ -174,7 +174,8 @@ impl Connection {
                 Parsed::Partial => break,
                 Parsed::Invalid(status, message) => {
                     handler.counters.http_bad.add(1);
-                    write_head(status, PLAIN_TEXT, message.len(), false, out);
+                    let status = Status::of(status, PLAIN_TEXT);
+                    write_head(&status, message.len(), false, out);
                     out.extend_from_slice(message.as_bytes());
                     self.closing = true;
                 }

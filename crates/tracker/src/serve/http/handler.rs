@@ -1,8 +1,9 @@
-//! The HTTP handler: turns a request into a response.
+//! Routes a request to announce, scrape or a page. A request for a page that is still being built
+//! waits.
 
 use super::pages::{self, Page, Pages};
 use super::request::{self, Request};
-use super::response::{PLAIN_TEXT, write_head};
+use super::response::{PLAIN_TEXT, Status, write_head};
 use crate::active_config::ActiveConfig;
 use crate::announce::{AnnounceHandler, AnnounceOutcome, ResponseBuffers};
 use crate::clock::Seconds;
@@ -44,22 +45,25 @@ impl HttpHandler<'_> {
         let status = match path {
             b"/announce" | b"/announce.php" => {
                 self.announce(peer, request);
-                Some((200, PLAIN_TEXT))
+                Some(Status::of(200, PLAIN_TEXT))
             }
             b"/scrape" | b"/scrape.php" => {
                 let scraped = self.scrape(peer, request, waits_since);
-                scraped.map(|()| (200, PLAIN_TEXT))
+                scraped.map(|()| Status::of(200, PLAIN_TEXT))
             }
             _ => {
                 let sources = (self.announces, self.pages);
-                pages::write(sources, peer, path, request, waits_since, self.body)
+                let client = self.client(peer, request);
+                pages::write(sources, client, path, request, waits_since, self.body)
             }
         };
-        let Some((status, content_type)) = status else {
+        let Some(status) = status else {
             return false;
         };
+        // A reload may have answered a request that waited for a page.
+        *waits_since = None;
         let length = self.body.len();
-        write_head(status, content_type, length, request.keep_alive, out);
+        write_head(&status, length, request.keep_alive, out);
         if !request.head_only {
             out.extend_from_slice(self.body);
         }

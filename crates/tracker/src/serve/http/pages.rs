@@ -5,7 +5,7 @@
 //! connection waits for its page, and its thread serves the others meanwhile.
 
 use super::request::{Request, header_lines};
-use super::response::PLAIN_TEXT;
+use super::response::{PLAIN_TEXT, Status};
 use crate::announce::AnnounceHandler;
 use crate::counters::Counters;
 use crate::metrics;
@@ -34,17 +34,16 @@ pub(super) enum Page {
 impl Page {
     const ALL: [Page; 4] = [Page::Stats, Page::Clients, Page::Metrics, Page::Scrape];
 
-    /// Returns the age up to which a page is served again. Metrics are always built anew: their
-    /// collectors ask rarely and expect the values of the moment.
+    /// Returns the age up to which a page is served again. It bounds the work that requests can
+    /// cause. Collectors of metrics ask rarely and expect the values of the moment.
     fn max_age(self) -> Duration {
         match self {
-            Page::Metrics => Duration::ZERO,
+            Page::Metrics => Duration::from_millis(200),
             _ => Duration::from_secs(1),
         }
     }
 
-    fn build(self, announces: &AnnounceHandler) -> Built {
-        let started = Instant::now();
+    fn build(self, started: Instant, announces: &AnnounceHandler) -> Built {
         let (text, json) = match self {
             Page::Stats => Stats::of(announces).render(),
             Page::Clients => {
@@ -98,7 +97,14 @@ pub(in crate::serve) struct Pages {
 #[derive(Default)]
 struct Slot {
     wanted: AtomicBool,
-    built: Mutex<Option<Arc<Built>>>,
+    state: Mutex<SlotState>,
+}
+
+#[derive(Default)]
+struct SlotState {
+    /// The time at which the last build began.
+    started: Option<Instant>,
+    built: Option<Arc<Built>>,
 }
 
 impl Pages {
@@ -130,8 +136,10 @@ impl Pages {
         for (page, slot) in Page::ALL.into_iter().zip(&self.slots) {
             if slot.wanted.swap(false, Ordering::AcqRel) {
                 counters.pages_built.add(1);
-                let built = Arc::new(page.build(announces));
-                *slot.built.lock() = Some(built);
+                let started = Instant::now();
+                slot.state.lock().started = Some(started);
+                let built = Arc::new(page.build(started, announces));
+                slot.state.lock().built = Some(built);
                 self.wake_threads();
             }
         }
@@ -142,30 +150,29 @@ impl Pages {
     pub(super) fn get(&self, page: Page, waits_since: &mut Option<Instant>) -> Option<Arc<Built>> {
         let slot = &self.slots[page as usize];
         let now = Instant::now();
+        let first = waits_since.is_none();
         let asked = *waits_since.get_or_insert(now);
-        let is_new = |built: &Arc<Built>| {
-            built.started >= asked || now.duration_since(built.started) < page.max_age()
-        };
-        let built = slot.built.lock().clone().filter(is_new);
-        match &built {
-            Some(_) => *waits_since = None,
-            None => {
-                slot.wanted.store(true, Ordering::Release);
-                self.wanted.notify_one();
-            }
+        let is_new = |started: Instant| started + page.max_age() > asked;
+        let state = slot.state.lock();
+        let built = state.built.clone().filter(|built| is_new(built.started));
+        // Later polls ask for nothing: the first one is followed by a build that is new enough. A
+        // request that polls late would cause one more.
+        if built.is_none() && first && !state.started.is_some_and(is_new) {
+            slot.wanted.store(true, Ordering::Release);
+            self.wanted.notify_one();
+        }
+        if built.is_some() {
+            *waits_since = None;
         }
         built
     }
 }
 
-/// The status and content type of a response, whose body is in the buffer.
-pub(super) type Status = (u16, &'static str);
-
-/// Appends the page at `path` to `body` and returns its status and content type; `None` if the
-/// request must wait.
+/// Appends the page at `path` for a client to `body` and returns its head; `None` if the request
+/// must wait.
 pub(super) fn write(
     (announces, pages): (&AnnounceHandler, &Pages),
-    peer: IpAddr,
+    client: IpAddr,
     path: &[u8],
     request: &Request<'_>,
     waits_since: &mut Option<Instant>,
@@ -174,55 +181,78 @@ pub(super) fn write(
     Some(match path {
         b"/healthz" => {
             body.extend_from_slice(b"ok\n");
-            (200, PLAIN_TEXT)
+            Status::of(200, PLAIN_TEXT)
         }
         b"/stats" | b"/stats.json" => {
-            let page = match may_see_clients(announces, peer, request) {
-                true => Page::Clients,
-                false => Page::Stats,
+            let page = match check_token(announces, client, request) {
+                None => Page::Stats,
+                Some(AuthOutcome::Accepted) => Page::Clients,
+                Some(AuthOutcome::Rejected) => {
+                    body.extend_from_slice(b"invalid token\n");
+                    return Some(Status::of(401, PLAIN_TEXT));
+                }
+                Some(AuthOutcome::RateLimited(wait)) => {
+                    let wait = wait.as_secs() + 1;
+                    let text = format!("too many invalid tokens: retry in {wait} s\n");
+                    body.extend_from_slice(text.as_bytes());
+                    return Some(Status {
+                        retry_after: Some(wait),
+                        ..Status::of(429, PLAIN_TEXT)
+                    });
+                }
             };
             let page = pages.get(page, waits_since)?;
             match path == b"/stats.json" || wants_json(request) {
                 true => {
                     body.extend_from_slice(&page.json);
-                    (200, "application/json")
+                    Status::of(200, "application/json")
                 }
                 false => {
                     body.extend_from_slice(&page.text);
-                    (200, PLAIN_TEXT)
+                    Status::of(200, PLAIN_TEXT)
                 }
             }
         }
         b"/metrics" => {
             let page = pages.get(Page::Metrics, waits_since)?;
             body.extend_from_slice(&page.text);
-            (200, headworks_service::metrics::CONTENT_TYPE)
+            Status::of(200, headworks_service::metrics::CONTENT_TYPE)
         }
         _ => {
             body.extend_from_slice(
                 b"not found; try /announce, /scrape, /stats, /metrics or /healthz\n",
             );
-            (404, PLAIN_TEXT)
+            Status::of(404, PLAIN_TEXT)
         }
     })
 }
 
-/// Whether a request carries the admin token, in `Authorization: Bearer` or as `?token=`. Only then
-/// clients' addresses are shown.
-fn may_see_clients(announces: &AnnounceHandler, peer: IpAddr, request: &Request<'_>) -> bool {
-    let Some(auth) = announces.state.client_auth.get() else {
-        return false;
-    };
+/// Checks the admin token of a request, in `Authorization: Bearer` or as `?token=`; `None` if it
+/// has none. Only with the token clients' addresses are shown. Guesses are limited by address, as
+/// at the admin listener.
+fn check_token(
+    announces: &AnnounceHandler,
+    client: IpAddr,
+    request: &Request<'_>,
+) -> Option<AuthOutcome> {
+    let state = &announces.state;
+    let auth = state.client_auth.get()?;
     let bearer = |(name, value): (&'_ [u8], &'_ [u8])| {
         let named = name.eq_ignore_ascii_case(b"authorization");
-        let token = value.strip_prefix(b"Bearer ")?.trim_ascii();
-        named.then(|| String::from_utf8_lossy(token).into_owned())
+        let (scheme, token) = value.split_at_checked(7)?;
+        let token = String::from_utf8_lossy(token.trim_ascii());
+        (named && scheme.eq_ignore_ascii_case(b"bearer ")).then(|| token.into_owned())
     };
     let in_query = query::value(request.query, "token");
     let token = header_lines(request.headers).find_map(bearer);
     let token = token.or(in_query.map(|token| String::from_utf8_lossy(token).into_owned()));
-    let now = Instant::now();
-    token.is_some_and(|token| auth.check(now, peer, &token) == AuthOutcome::Accepted)
+    let outcome = auth.check(Instant::now(), client, &token?);
+    if outcome == AuthOutcome::Rejected
+        && let Some(rejected) = state.rejected_tokens.note(1)
+    {
+        tracing::warn!(%client, rejected, "request for statistics rejected: invalid token");
+    }
+    Some(outcome)
 }
 
 fn wants_json(request: &Request<'_>) -> bool {
@@ -231,4 +261,36 @@ fn wants_json(request: &Request<'_>) -> bool {
     };
     query::value(request.query, "format") == Some(b"json")
         || header_lines(request.headers).any(json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waiting_request_asks_for_its_page_once() {
+        let (pages, mut waits_since) = (Pages::default(), None);
+        let wanted = &pages.slots[Page::Metrics as usize].wanted;
+        assert!(pages.get(Page::Metrics, &mut waits_since).is_none());
+        assert!(wanted.swap(false, Ordering::AcqRel), "the builder begins");
+        assert!(pages.get(Page::Metrics, &mut waits_since).is_none());
+        assert!(!wanted.load(Ordering::Acquire), "no second build");
+        let mut other = None;
+        assert!(pages.get(Page::Metrics, &mut other).is_none());
+        assert!(wanted.load(Ordering::Acquire), "a later request asks again");
+    }
+
+    #[test]
+    fn requests_during_a_build_wait_for_it() {
+        let pages = Pages::default();
+        let slot = &pages.slots[Page::Stats as usize];
+        let began = |ago: Duration| slot.state.lock().started = Instant::now().checked_sub(ago);
+        began(Page::Stats.max_age() * 2);
+        assert!(pages.get(Page::Stats, &mut None).is_none());
+        assert!(slot.wanted.swap(false, Ordering::AcqRel), "it is too old");
+        // In the future, so that a busy machine does not make it old.
+        slot.state.lock().started = Some(Instant::now() + Duration::from_secs(3600));
+        assert!(pages.get(Page::Stats, &mut None).is_none());
+        assert!(!slot.wanted.load(Ordering::Acquire));
+    }
 }

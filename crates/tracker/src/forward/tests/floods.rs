@@ -1,0 +1,147 @@
+//! Clients that announce more often than they should.
+
+use super::*;
+
+/// The events that the forwarder received, with the first byte of the peer id and the port.
+type Log = Arc<Mutex<Vec<(Event, u8, u16)>>>;
+
+fn start_logged() -> (AnnounceHandler, Log) {
+    let log = Log::default();
+    let entries = log.clone();
+    let fake = move |_: &ForwarderState, announce: Option<&Announce>| {
+        let entry = announce.map(|one| (one.event, one.peer_id.0[0], one.port));
+        entries.lock().extend(entry);
+        (DELAY, no_peers())
+    };
+    let (state, forwarding) = start(1, Box::new(fake));
+    (AnnounceHandler { state, forwarding }, log)
+}
+
+fn count(log: &Log, event: Event) -> usize {
+    let log = log.lock();
+    log.iter().filter(|(other, ..)| *other == event).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_completed_is_forwarded_once_per_minute() {
+    let (handler, log) = start_logged();
+    send(&handler, announce(1, Event::Started));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for _ in 0..200 {
+        send(&handler, announce(1, Event::Completed));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(count(&log, Event::Completed), 1);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    send(&handler, announce(1, Event::Completed));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(count(&log, Event::Completed), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_changes_its_id_is_announced_once_per_minute() {
+    let (handler, log) = start_logged();
+    let with_id = |id: u8, event: Event| {
+        let mut announce = announce(1, event);
+        announce.peer_id.0[0] = id;
+        announce
+    };
+    for id in 1..=200 {
+        send(&handler, with_id(id, Event::Started));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(count(&log, Event::Started) <= 2, "{:?}", log.lock());
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    send(&handler, with_id(200, Event::Stopped));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let log = log.lock();
+    let ids = |event: Event| -> HashSet<u8> {
+        let all = log.iter().filter(|(other, ..)| *other == event);
+        all.map(|(_, id, _)| *id).collect()
+    };
+    assert!(
+        ids(Event::Started).contains(&200),
+        "the last one is announced"
+    );
+    assert_eq!(
+        ids(Event::Started),
+        ids(Event::Stopped),
+        "no id is left behind"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_address_does_not_take_the_places_of_all_clients() {
+    let (handler, log) = start_logged();
+    let send_peer = |client: [u8; 4], id: u8| {
+        let mut announce = announce(1, Event::Started);
+        announce.peer_id.0[0] = id;
+        announce.port = 6000 + u16::from(id);
+        send_from(client.into(), &handler, announce);
+    };
+    for round in 0..3 {
+        for id in 1..=10 {
+            send_peer([127, 0, 0, 66], id);
+        }
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        send_peer([127, 0, 0, 5], 99);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let log = log.lock();
+        assert!(
+            log.contains(&(Event::Started, 99, 6099)),
+            "round {round}: {log:?}"
+        );
+    }
+    assert_eq!(count(&log, Event::Stopped), 1, "one made room, once");
+    assert_eq!(count(&log, Event::Started), 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_changes_its_id_completes_once_per_minute() {
+    let (handler, log) = start_logged();
+    let complete = |id: u8| {
+        let mut announce = announce(1, Event::Completed);
+        announce.peer_id.0[0] = id;
+        send(&handler, announce);
+    };
+    send(&handler, announce(1, Event::Started));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for id in 1..=200 {
+        complete(id);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(count(&log, Event::Completed), 1, "{:?}", log.lock());
+    assert_eq!(count(&log, Event::Stopped), 1, "{:?}", log.lock());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    complete(201);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(count(&log, Event::Completed), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn completed_of_a_peer_that_is_not_announced_is_not_queued() {
+    let (handler, log) = start_logged();
+    let send_peer = |id: u8, event: Event| {
+        let mut announce = announce(1, event);
+        announce.peer_id.0[0] = id;
+        announce.port = 6000 + u16::from(id);
+        send(&handler, announce);
+    };
+    for id in 1..=10 {
+        send_peer(id, Event::Started);
+    }
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let offered = || {
+        let stats = &handler.forwarding.pool().inspect().classes[0].stats;
+        stats.admitted + stats.refused_in_all()
+    };
+    let before = offered();
+    for id in 11..=200 {
+        send_peer(id, Event::Completed);
+    }
+    assert_eq!(offered(), before, "nothing displaces an announce");
+    send_peer(10, Event::Completed);
+    assert_eq!(offered(), before + 1);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(count(&log, Event::Completed), 1);
+}

@@ -1,0 +1,130 @@
+//! The host of a forwarder's URI in one form, however a list spells it.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A host: an IP address or a name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Host {
+    Ip(IpAddr),
+    /// In lower case and without the dot of the root.
+    Name(String),
+}
+
+impl Host {
+    /// Parses a host as URL parsers and the system's resolver do: `127.1`, `0x7f000001`,
+    /// `2130706433` and `[::ffff:127.0.0.1]` are all `127.0.0.1`.
+    pub(crate) fn parse(text: &str) -> Host {
+        let inner = text.trim_start_matches('[').trim_end_matches(']');
+        if let Ok(ip) = inner.parse::<Ipv6Addr>() {
+            return Host::Ip(IpAddr::from(ip).to_canonical());
+        }
+        let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+        match parse_v4(&name) {
+            Some(ip) => Host::Ip(ip.into()),
+            None => Host::Name(name),
+        }
+    }
+
+    /// Returns the addresses of this machine that the host stands for. A connection to the
+    /// unspecified address ends at loopback.
+    pub(crate) fn local_addresses(&self) -> Vec<IpAddr> {
+        let (v4, v6) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
+        match self {
+            Host::Ip(IpAddr::V4(ip)) if ip.is_unspecified() => vec![v4],
+            Host::Ip(IpAddr::V6(ip)) if ip.is_unspecified() => vec![v6, v4],
+            Host::Ip(ip) => vec![*ip],
+            Host::Name(name) if name == "localhost" || name.ends_with(".localhost") => {
+                vec![v4, v6]
+            }
+            Host::Name(_) => Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Host::Ip(IpAddr::V6(ip)) => write!(f, "[{ip}]"),
+            Host::Ip(ip) => ip.fmt(f),
+            Host::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+/// Parses an IPv4 address of one to four numbers, each decimal, octal or hexadecimal. The last one
+/// fills the bytes that are left.
+fn parse_v4(text: &str) -> Option<Ipv4Addr> {
+    let parts: Vec<u32> = text.split('.').map(parse_number).collect::<Option<_>>()?;
+    let (last, first) = parts.split_last()?;
+    let left = 4u32
+        .checked_sub(first.len() as u32)
+        .filter(|left| *left > 0)?;
+    let mut bits = (u64::from(*last) < 1 << (8 * left)).then_some(*last)?;
+    for (index, part) in first.iter().enumerate() {
+        bits |= u32::from(u8::try_from(*part).ok()?) << (24 - 8 * index);
+    }
+    Some(Ipv4Addr::from_bits(bits))
+}
+
+fn parse_number(text: &str) -> Option<u32> {
+    let hexadecimal = text.strip_prefix("0x");
+    let (digits, radix) = match (hexadecimal, text.strip_prefix('0')) {
+        (Some(""), _) | (_, Some("")) => return Some(0),
+        (Some(digits), _) => (digits, 16),
+        (_, Some(digits)) => (digits, 8),
+        _ => (text, 10),
+    };
+    // The parser of numbers would accept a sign.
+    let plain = digits.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    plain.then(|| u32::from_str_radix(digits, radix).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_to_write_an_address_is_that_address() {
+        for text in [
+            "127.0.0.1",
+            "127.0.0.1.",
+            "127.1",
+            "127.0.1",
+            "2130706433",
+            "0x7f000001",
+            "0X7F.0.0.0x1",
+            "0177.0.0.01",
+            "[::ffff:127.0.0.1]",
+            "[::ffff:7f00:1]",
+        ] {
+            assert_eq!(Host::parse(text).to_string(), "127.0.0.1", "{text}");
+        }
+        for (text, expected) in [
+            ("0", "0.0.0.0"),
+            ("1.2.3.4", "1.2.3.4"),
+            ("1.2.65535", "1.2.255.255"),
+            ("4294967295", "255.255.255.255"),
+            ("[::1]", "[::1]"),
+            ("[2001:DB8:0::1]", "[2001:db8::1]"),
+            ("Tracker.Example.", "tracker.example"),
+        ] {
+            assert_eq!(Host::parse(text).to_string(), expected, "{text}");
+        }
+        for name in [
+            "1.2.3.256",
+            "1.2.3.4.5",
+            "1..2",
+            "256.1",
+            "4294967296",
+            "08",
+            "0xg",
+            "+1",
+            "1.2.3.a",
+            "",
+            ".",
+        ] {
+            assert!(matches!(Host::parse(name), Host::Name(_)), "{name}");
+        }
+    }
+}

@@ -91,6 +91,9 @@ def round_trip():
     for delete in (["--delete=quarantine"], ["--delete=permanent", "--max-delete", "10"]):
         os.makedirs(f"{there}/stale/deep")
         open(f"{there}/stale/deep/file", "w").close()
+        # SFTP tells whole seconds: made in the second of the plan, they would count as newer.
+        for name in ("stale/deep/file", "stale/deep", "stale"):
+            os.utime(f"{there}/{name}", (1, 1))
         headworks("plan", here, location, "--state", state)
         headworks("copy", "--state", state, *delete)
         assert not os.path.exists(f"{there}/stale")

@@ -1,9 +1,27 @@
 //! Error output and exit codes.
 
-use std::io::Write;
-
 use headworks_service::config::{Problems, truncate_numbers};
 use headworks_service::exit::Exit;
+use indicatif::MultiProgress;
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+
+/// The progress bars on the terminal, if any.
+static BARS: Mutex<Option<MultiProgress>> = Mutex::new(None);
+
+/// Sets the progress bars that output must not run into, or removes them.
+pub(crate) fn set_bars(bars: Option<MultiProgress>) {
+    *BARS.lock().unwrap_or_else(PoisonError::into_inner) = bars;
+}
+
+/// Prints above the progress bars: they move down, instead of erasing it when they are redrawn.
+fn above_bars<R>(print: impl FnOnce() -> R) -> R {
+    let bars = BARS.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*bars {
+        Some(bars) => bars.suspend(print),
+        None => print(),
+    }
+}
 
 /// An error of the user's request, as opposed to a failure while carrying it out.
 #[derive(Debug)]
@@ -19,8 +37,11 @@ impl std::error::Error for UsageError {}
 
 /// Prints data to stdout. A closed pipe is not an error, as in `headworks … | head`.
 pub(crate) fn data(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    let written = above_bars(|| {
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush())
+    });
+    match written {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(anyhow::Error::new(error).context("cannot write to stdout"))
         }
@@ -30,7 +51,7 @@ pub(crate) fn data(text: &str) -> anyhow::Result<()> {
 
 /// Prints a line to stderr. Unlike `eprintln!` it does not panic if stderr is closed.
 pub(crate) fn note(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = above_bars(|| writeln!(std::io::stderr(), "{line}"));
 }
 
 /// Prints the error with its causes to stderr.

@@ -5,13 +5,16 @@
 
 use crate::error::{Error, Result};
 use crate::filter::{covers, globs, matches};
-use crate::job::stage;
+use crate::job::{stage, stored_probe};
+use crate::names::is_quarantine;
+use crate::plan::FoldedNames;
 use crate::progress::{Progress, ProgressSnapshot, RateMeter};
 use crate::store::{
-    CommitMode, Lock, Store, Writer, log, meta, plain_files, set_meta, unpack_folder,
+    CommitMode, EntryKey, Lock, Selection, Store, Writer, log, meta, plain_files, set_meta,
+    unpack_folder,
 };
 use globset::GlobSet;
-use headworks_storage::{Folder, failpoint};
+use headworks_storage::{Capabilities, Folder, Probe, failpoint};
 use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction, params};
 use std::path::Path;
@@ -39,6 +42,10 @@ pub enum Request {
 }
 
 impl Request {
+    fn has_pattern(&self) -> bool {
+        !matches!(self, Request::Pause | Request::Resume | Request::Retry)
+    }
+
     fn verb_and_argument(&self) -> (&'static str, &str) {
         match self {
             Request::Pause => ("pause", ""),
@@ -59,7 +66,9 @@ impl Request {
 pub fn send_request(state: &Path, request: &Request) -> Result<Option<String>> {
     let store = Store::open(state)?;
     let (verb, argument) = request.verb_and_argument();
-    globs(&[argument])?;
+    if request.has_pattern() {
+        globs(&[argument])?;
+    }
     let connection = store.write()?;
     connection.execute(
         "INSERT INTO control (verb, argument) VALUES (?, ?)",
@@ -141,7 +150,7 @@ fn retry(connection: &Connection) -> rusqlite::Result<()> {
         connection.execute("UPDATE folder SET dst = 0 WHERE dst = 4", [])?;
         set_meta(connection, "stage", stage::PLANNING)?;
     }
-    let failures = connection.execute("DELETE FROM failure", [])?;
+    let failures = connection.execute("DELETE FROM failure WHERE kind <> 'Kept'", [])?;
     // A finished copy with failures has work again.
     if failures > 0 && listings == 0 {
         let reopen = "UPDATE meta SET value = ? WHERE key = 'stage' AND value = ?";
@@ -165,14 +174,56 @@ fn set_excluded(connection: &Connection, pattern: &str, excluded: bool) -> rusql
     while let Some(row) = rows.next()? {
         let folder = Folder::from_bytes(row.get(0)?);
         let name: Vec<u8> = row.get(2)?;
-        if covers(&set, &folder) || matches(&set, &folder.join(&name)) {
+        let is_matching = covers(&set, &folder) || matches(&set, &folder.join(&name));
+        // The quarantine of an earlier job is no part of the source, whatever is included.
+        if is_matching && (excluded || !is_quarantine(&folder, &name)) {
             matching.push((row.get(1)?, name));
         }
     }
-    for (parent, name) in matching {
-        let mut update = connection
-            .prepare_cached("UPDATE source SET excluded = ? WHERE parent = ? AND name = ?")?;
+    let mut update = connection
+        .prepare_cached("UPDATE source SET excluded = ? WHERE parent = ? AND name = ?")?;
+    for (parent, name) in &matching {
         update.execute(params![excluded, parent, name])?;
+    }
+    match excluded {
+        true => Ok(()),
+        false => mark_conflicts(connection, &matching),
+    }
+}
+
+/// Marks entries that were included again although the destination cannot tell their names from
+/// those of others, which may have been copied already.
+fn mark_conflicts(connection: &Connection, included: &[EntryKey]) -> rusqlite::Result<()> {
+    let probe = stored_probe(connection).ok().flatten();
+    let folds = |probe: &Probe| probe.folds_case || probe.folds_unicode;
+    let Some(probe) = probe.filter(folds) else {
+        return Ok(());
+    };
+    let destination = Capabilities::read_only().restricted_to(&probe);
+    let mut mark = connection
+        .prepare_cached("UPDATE source SET excluded = ? WHERE parent = ? AND name = ?")?;
+    let mut others =
+        connection.prepare_cached("SELECT name FROM source WHERE parent = ? AND excluded = 0")?;
+    let mut included = included.to_vec();
+    included.sort();
+    for folder in included.chunk_by(|(a, _), (b, _)| a == b) {
+        let parent = folder[0].0;
+        let mut taken = FoldedNames::new(destination);
+        for file in plain_files(connection, parent)? {
+            taken.take(&file.name);
+        }
+        let mut rows = others.query([parent])?;
+        while let Some(row) = rows.next()? {
+            let name: Vec<u8> = row.get(0)?;
+            if folder.binary_search(&(parent, name.clone())).is_err() {
+                taken.take(&name);
+            }
+        }
+        for (parent, name) in folder {
+            if !taken.take(name) {
+                mark.execute(params![Selection::NameConflict as i64, parent, name])?;
+            }
+        }
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// The state file cannot be read or written.
-    #[error("cannot use the state file: {0}")]
+    #[error("cannot use the state file: {0}{advice}", advice = state_advice(.0))]
     State(#[from] rusqlite::Error),
     /// The state file is damaged.
     #[error("the state file is damaged: {0}; its contents cannot be trusted, start with a new one")]
@@ -100,6 +100,10 @@ pub enum Error {
     /// The job was stopped.
     #[error("stopped; run the same command again to continue")]
     Stopped,
+    /// The state file could not be written, or the destination not be synced. The first caller was
+    /// returned the cause itself, this is its text.
+    #[error("{0}")]
+    WriterFailed(String),
     /// The writer thread ended: a bug.
     #[error("the state writer ended with work left")]
     WriterGone,
@@ -109,6 +113,18 @@ pub enum Error {
     /// The rounds rejected a step: a bug.
     #[error("cannot advance the rounds: {0}")]
     Rounds(#[from] headworks_core::rounds::RoundsError),
+}
+
+/// SQLite's codes for shared memory that cannot grow, and for failed writes and syncs.
+const FAILED_WRITES: [i32; 4] = [4874, 4618, 778, 1034];
+
+/// Returns advice for a state file that does not work.
+fn state_advice(error: &rusqlite::Error) -> &'static str {
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    match code.is_some_and(|code| FAILED_WRITES.contains(&code)) {
+        true => "; is its disk full?",
+        false => "",
+    }
 }
 
 /// Returns advice for a storage that does not work.

@@ -1,8 +1,9 @@
 //! Filters: which entries are left out of a job.
 
 use crate::error::{Error, Result};
+use crate::preserve::Preserve;
 use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
-use headworks_storage::{Entry, Folder, Kind};
+use headworks_storage::{Entry, Folder, Kind, OwnerMap};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fmt;
@@ -31,6 +32,12 @@ pub struct Filters {
     pub max_age: Option<Duration>,
     /// Copies devices, pipes and sockets where possible.
     pub specials: bool,
+    /// The attributes that are copied and compared.
+    #[serde(default)]
+    pub preserve: Preserve,
+    /// Other owners for the entries at the destination.
+    #[serde(default)]
+    pub owners: OwnerMap,
 }
 
 /// Formats the filters as on the command line.
@@ -47,6 +54,8 @@ impl fmt::Display for Filters {
             self.min_age.map(|least| age("min-age", least)),
             self.max_age.map(|most| age("max-age", most)),
             self.specials.then(|| "--specials".to_owned()),
+            (self.preserve != Preserve::default()).then(|| format!("--preserve={}", self.preserve)),
+            (!self.owners.is_empty()).then(|| self.owners.to_string()),
         ];
         let flags: Vec<String> = include
             .chain(exclude)
@@ -76,6 +85,12 @@ pub(crate) fn globs<S: AsRef<str>>(patterns: &[S]) -> Result<GlobSet> {
         let wrong =
             |e: globset::Error| Error::BadOption(format!("invalid pattern `{pattern}`: {e}"));
         let trimmed = pattern.trim_end_matches('/');
+        // It would match every entry.
+        if trimmed.is_empty() {
+            let message =
+                format!("empty pattern `{pattern}`: name what it is to match, or leave it out");
+            return Err(Error::BadOption(message));
+        }
         let anchored = match trimmed.strip_prefix('/') {
             Some(path) => path.to_owned(),
             None if trimmed.contains('/') => trimmed.to_owned(),

@@ -5,6 +5,7 @@ use crate::copy::{CopyOptions, copy_during_plan};
 use crate::error::{Error, Result};
 use crate::filter::{Filter, Filters};
 use crate::names::StateFileLocation;
+use crate::preserve::Preserve;
 use crate::progress::{Phase, Progress};
 use crate::queries::{StateReader, Summary, roll_up};
 use crate::side::Side;
@@ -12,7 +13,7 @@ use crate::status::Comparison;
 use crate::store::{CommitMode, Lock, Store, Writer, log, meta, set_meta};
 use headworks_core::Backoff;
 use headworks_storage::display;
-use headworks_storage::{Backend, Folder, Probe, Requests, failpoint};
+use headworks_storage::{Backend, Capabilities, Folder, Local, Probe, Requests, failpoint};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -36,6 +37,10 @@ pub struct Settings {
     pub workers: Option<(usize, usize)>,
     /// Maximum number of listings per second and side.
     pub requests: Option<f64>,
+    /// Rounds that the source must be ahead before the destination enters one.
+    pub lag: u32,
+    /// Rounds that the source may be ahead while the destination has work.
+    pub max_lead: u32,
 }
 
 impl Default for Settings {
@@ -46,6 +51,8 @@ impl Default for Settings {
             retry_budget: Duration::from_secs(60),
             workers: None,
             requests: None,
+            lag: crate::plan::LAG,
+            max_lead: crate::plan::MAX_LEAD,
         }
     }
 }
@@ -114,12 +121,61 @@ impl Job {
         filters: &Filters,
         settings: Settings,
     ) -> Result<Job> {
+        if let Some((source, destination)) = locations {
+            check_locations(source, destination)?;
+        }
+        Job::open_sides(state, locations, filters, settings, None)
+    }
+
+    /// Opens the state file of a job between two backends of the caller's own, or creates it. Each
+    /// comes with a name, by which the state file recognises the job; it is not opened.
+    ///
+    /// ```
+    /// use headworks_migrate::{Filters, Job, Settings};
+    /// use headworks_storage::{Local, Synth};
+    /// use std::sync::Arc;
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    /// # let _context = runtime.enter();
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// let source = Arc::new(Synth::parse("seed=1&files=3")?);
+    /// let destination = Arc::new(Local::new(&folder.path().join("copy")));
+    /// let job = Job::open_with(
+    ///     &folder.path().join("job.db"),
+    ///     ("demo:source".as_ref(), source),
+    ///     ("demo:destination".as_ref(), destination),
+    ///     &Filters::default(),
+    ///     Settings::default(),
+    /// )
+    /// .unwrap();
+    /// job.close().unwrap();
+    /// # Ok::<(), headworks_storage::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When another process holds it, or it belongs to a job with other names.
+    pub fn open_with(
+        state: &Path,
+        source: (&OsStr, Arc<dyn Backend>),
+        destination: (&OsStr, Arc<dyn Backend>),
+        filters: &Filters,
+        settings: Settings,
+    ) -> Result<Job> {
+        let locations = Some((source.0, destination.0));
+        let sides = Some([source.1, destination.1]);
+        Job::open_sides(state, locations, filters, settings, sides)
+    }
+
+    fn open_sides(
+        state: &Path,
+        locations: Option<(&OsStr, &OsStr)>,
+        filters: &Filters,
+        settings: Settings,
+        sides: Option<[Arc<dyn Backend>; 2]>,
+    ) -> Result<Job> {
         let probed = Store::probe(state)?;
         if probed.is_none() && locations.is_none() {
             return Err(Error::NoState(state.to_owned()));
-        }
-        if let Some((source, destination)) = locations {
-            check_locations(source, destination)?;
         }
         let lock = Lock::acquire(state)?;
         let store = Store::create(state)?;
@@ -130,26 +186,31 @@ impl Job {
             let bytes: Option<Vec<u8>> = meta(&connection, key)?;
             Ok(OsString::from_vec(bytes.unwrap_or_default()))
         };
-        let open = |side, key| -> Result<Arc<dyn Backend>> {
-            let location = location(key)?;
-            let backend = headworks_storage::open(&location)
-                .map_err(|error| Error::BadLocation { side, error })?;
-            Ok(recorded(backend, side))
-        };
         let state_file_in_tree =
             [location("source")?, location("destination")?].map(|tree| state_file_in(state, &tree));
-        let source = open("source", "source")?;
-        let destination = open("destination", "destination")?;
+        let [source, destination] = match sides {
+            Some(sides) => sides,
+            None => [
+                open_stored(&connection, "source")?,
+                open_stored(&connection, "destination")?,
+            ],
+        };
+        let (source, destination) = (
+            recorded(source, "source"),
+            recorded(destination, "destination"),
+        );
         let stored: String = meta(&connection, "filters")?.unwrap_or_default();
         let stored: Filters = serde_json::from_str(&stored).unwrap_or_default();
+        if !stored.owners.is_empty() && !source.map_owners(&stored.owners) {
+            let message = "--map-owner and --map-group are for a source that is a directory";
+            return Err(Error::BadOption(message.into()));
+        }
         let began = meta(&connection, "began")?.unwrap_or(0);
         let id = meta(&connection, "job")?.unwrap_or_default();
-        let probe = probe_destination(&connection, &*destination)?;
-        let compare = Comparison::new(
-            source.capabilities(),
-            destination.capabilities(),
-            stored.specials,
-        );
+        let probe = probe_destination(&connection, &*destination, stored.preserve)?;
+        let sides = [source.capabilities(), destination.capabilities()];
+        let compare = Comparison::new(sides[0], sides[1], stored.specials);
+        store_capabilities(&connection, sides)?;
         control::apply_pending(&connection)?;
         let runtime = tokio::runtime::Handle::current();
         let synced = destination.clone();
@@ -224,7 +285,27 @@ impl Job {
             ))
         });
         let notices = inside.chain(self.timeless_notice());
-        notices.chain(self.loss_notice()).collect()
+        let notices = notices.chain(self.loss_notice());
+        let notices = notices.chain(self.filters().preserve.notice());
+        notices.chain(self.owner_notice()).collect()
+    }
+
+    /// Names the owners that entries get at the destination, if they are others.
+    fn owner_notice(&self) -> Option<String> {
+        let owners = &self.filters().owners;
+        if owners.is_empty() {
+            return None;
+        }
+        let users = owners.users.iter().map(|pair| ("user", pair));
+        let groups = owners.groups.iter().map(|pair| ("group", pair));
+        let all = users.chain(groups);
+        let all = all.map(|(kind, (from, to))| format!("{kind} {from} becomes {to}"));
+        let all: Vec<String> = all.collect();
+        let lost = match self.compare.owners {
+            true => "",
+            false => ", but owners are not kept",
+        };
+        Some(format!("at the destination, {}{lost}", all.join(", ")))
     }
 
     /// Names what the destination was found not to keep.
@@ -266,6 +347,18 @@ impl Job {
         ];
         let counted = |(_, counts): &(&str, Requests)| !counts.is_empty();
         sides.into_iter().filter(counted).collect()
+    }
+
+    /// Returns what the storages have to say about the calls so far.
+    #[must_use]
+    pub fn storage_notices(&self) -> Vec<String> {
+        let sides = [("source", &self.source), ("destination", &self.destination)];
+        let said = |(side, backend): (&str, &Arc<dyn Backend>)| {
+            let notices = backend.notices().into_iter();
+            let notices = notices.map(move |notice| format!("{side}: {notice}"));
+            notices.collect::<Vec<_>>()
+        };
+        sides.into_iter().flat_map(said).collect()
     }
 
     pub(crate) fn stage(&self) -> Result<String> {
@@ -322,7 +415,7 @@ impl Job {
                 return Err(Error::Refused(message.into()));
             }
             stage::PLANNED | stage::DONE => self.begin_pass().await?,
-            _ => {}
+            _ => self.note_clock().await?,
         }
         let source = self.source.stat(&Folder::root(), None).await;
         source.map_err(|error| Side::Source.error(error))?;
@@ -354,19 +447,42 @@ impl Job {
         Ok(summary)
     }
 
+    /// Notes by the destination's clock when the first pass began: what is younger was not there. A
+    /// resumed pass has it.
+    async fn note_clock(&self) -> Result<()> {
+        let read = self.store.read()?;
+        let began_there: Option<i64> = meta(&read, "began_there")?;
+        if began_there.is_some() || is_begun(&read)? {
+            return Ok(());
+        }
+        drop(read);
+        let Some(there) = self.destination.clock().await else {
+            return Ok(());
+        };
+        let write = move |transaction: &rusqlite::Transaction<'_>| {
+            set_meta(transaction, "began_there", there)
+        };
+        self.writer.write(write).await
+    }
+
     /// Discards both trees in one transaction, and keeps hashes, versions, rules and filters.
     async fn begin_pass(&self) -> Result<()> {
-        let write = |transaction: &rusqlite::Transaction<'_>| {
+        let there = self.destination.clock().await;
+        let write = move |transaction: &rusqlite::Transaction<'_>| {
             transaction.execute_batch(
                 "DELETE FROM folder; DELETE FROM source; DELETE FROM destination; DELETE FROM link; DELETE FROM files;
-                 DELETE FROM failure; DELETE FROM part; DELETE FROM claim; DELETE FROM total; DELETE FROM removal;
-                 DELETE FROM meta WHERE key IN ('quarantined', 'deleted');",
+                 DELETE FROM failure; DELETE FROM part; DELETE FROM claim; DELETE FROM total; DELETE FROM removal; DELETE FROM loss;
+                 DELETE FROM meta WHERE key IN ('quarantined', 'deleted', 'began_there');",
             )?;
             let pass: i64 =
                 transaction.query_row("SELECT value FROM meta WHERE key = 'pass'", [], |r| {
                     r.get(0)
                 })?;
             set_meta(transaction, "pass", pass + 1)?;
+            set_meta(transaction, "pass_began", crate::now())?;
+            if let Some(there) = there {
+                set_meta(transaction, "began_there", there)?;
+            }
             insert_root(transaction)?;
             set_meta(transaction, "stage", stage::PLANNING)?;
             log(transaction, &format!("pass {} started", pass + 1))
@@ -390,19 +506,52 @@ impl Job {
 fn probe_destination(
     connection: &rusqlite::Connection,
     destination: &dyn Backend,
+    preserve: Preserve,
 ) -> Result<Option<Probe>> {
+    if preserve != Preserve::default() && !destination.as_any().is::<Local>() {
+        let message = "--preserve is for a destination that is a directory; other storages keep what they can";
+        return Err(Error::BadOption(message.into()));
+    }
     let known = stored_probe(connection)?;
     let stage: String = meta(connection, "stage")?.unwrap_or_default();
     // A plan that was made without it stays as it is.
     if known.is_none() && is_begun(connection)? && stage != stage::DONE {
         return Ok(None);
     }
-    let probe = destination.probe(known);
+    let probe = known.or_else(|| destination.probe(None));
     if let Some(probe) = probe.filter(|_| known.is_none()) {
         let json = serde_json::to_string(&probe).unwrap_or_default();
         set_meta(connection, "probe", json)?;
     }
+    if let Some(probe) = probe {
+        destination.probe(Some(preserve.restrict(probe)));
+    }
     Ok(probe)
+}
+
+/// Opens the storage of a side.
+fn open_stored(connection: &rusqlite::Connection, side: &'static str) -> Result<Arc<dyn Backend>> {
+    let location: Vec<u8> = meta(connection, side)?.unwrap_or_default();
+    let opened = headworks_storage::open(&OsString::from_vec(location));
+    opened.map_err(|error| Error::BadLocation { side, error })
+}
+
+/// Stores by which capabilities this process compares: those that another one finds depend on its
+/// user and on its credentials.
+fn store_capabilities(
+    connection: &rusqlite::Connection,
+    sides: [Capabilities; 2],
+) -> rusqlite::Result<()> {
+    let json = serde_json::to_string(&sides).unwrap_or_default();
+    set_meta(connection, "capabilities", json)
+}
+
+/// Returns the capabilities of both sides that the last process to run the job has found.
+pub(crate) fn stored_capabilities(
+    connection: &rusqlite::Connection,
+) -> Result<Option<[Capabilities; 2]>> {
+    let stored: Option<String> = meta(connection, "capabilities")?;
+    Ok(stored.and_then(|json| serde_json::from_str(&json).ok()))
 }
 
 /// Returns what the destination was found to keep when the job was opened first.

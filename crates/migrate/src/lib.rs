@@ -9,6 +9,7 @@
 //! exist, the destination's rows what exists. A status is derived from both and never stored, so it
 //! cannot be stale.
 
+mod concurrency;
 mod control;
 mod copy;
 mod error;
@@ -17,6 +18,7 @@ mod job;
 mod names;
 mod panel;
 mod plan;
+mod preserve;
 mod progress;
 mod queries;
 mod side;
@@ -25,17 +27,19 @@ mod store;
 mod verify;
 
 pub use control::{Request, send_request};
-pub use copy::{CopyOptions, Delete, Deletion, Preflight};
+pub use copy::{CopyOptions, Delete, Deletion, Existing, Preflight};
 pub use error::{Error, Result};
 pub use filter::Filters;
-pub use headworks_storage::{Requests, display};
+pub use headworks_storage::{OwnerMap, Requests, display};
 pub use job::{Job, Settings};
 pub use panel::{MigrateConfig, Migrations};
+pub use preserve::Preserve;
 pub use progress::{
     Activity, Phase, Progress, ProgressSnapshot, RateMeter, Round, SideProgress, SideSnapshot,
 };
 pub use queries::{
-    Class, Count, EntryReport, Explanation, FailedEntry, Outcome, StateReader, Summary,
+    Class, Count, EntryReport, Explanation, FailedEntry, LostAttributes, Outcome, StateReader,
+    Summary,
 };
 pub use status::{Difference, Status};
 pub use store::lock_holder;

@@ -47,12 +47,17 @@ impl StateFileLocation {
     }
 }
 
-/// Returns whether a name at the destination is one of the job's own, and so not part of the tree.
+/// Returns whether a name is that of the quarantine.
+pub(crate) fn is_quarantine(folder: &Folder, name: &[u8]) -> bool {
+    folder.is_root() && name == QUARANTINE
+}
+
+/// Returns whether a name is one of the job's own, and so not part of either tree.
 pub(crate) fn is_ours(job: &str, folder: &Folder, name: &[u8]) -> bool {
     let is_temp = |rest: &[u8]| {
         rest.strip_prefix(job.as_bytes())
             .is_some_and(|rest| rest.len() == 17)
     };
     name.strip_prefix(TEMP.as_bytes()).is_some_and(is_temp)
-        || (folder.is_root() && (name == QUARANTINE || name.starts_with(PROBE)))
+        || (folder.is_root() && name.starts_with(PROBE))
 }

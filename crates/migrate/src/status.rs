@@ -59,7 +59,8 @@ pub enum Difference {
     Modified,
     /// Their symlink targets differ.
     Target,
-    /// The source's is a hard link to another file, the destination's is not.
+    /// They are hard links to different files, or those of the destination cannot be told apart
+    /// from those of the source.
     Link,
     /// Their permissions or owners differ.
     Metadata,
@@ -260,6 +261,6 @@ impl Comparison {
         let permissions = source.kind != Kind::Symlink && a.permissions() != b.permissions();
         let special = source.kind == Kind::Special && (a.mode, a.device) != (b.mode, b.device);
         let owners = self.owners && (a.uid, a.gid) != (b.uid, b.gid);
-        self.posix && (permissions || special || owners)
+        self.posix && (permissions || special) || owners
     }
 }

@@ -231,13 +231,12 @@ async fn a_synthetic_migration_can_be_started_watched_and_drained() {
     assert!(drained.unfinished.is_empty(), "{:?}", drained.unfinished);
     let state = watched.folder.path().join("demo/synthetic-1.db");
     assert_eq!(headworks_migrate::lock_holder(&state), None);
-    assert_eq!(
-        StateReader::open(&state)
-            .unwrap()
-            .meta_value("stage")
-            .unwrap(),
-        "planning"
-    );
+    // How far it came depends on the machine's speed.
+    let stage = StateReader::open(&state)
+        .unwrap()
+        .meta_value("stage")
+        .unwrap();
+    assert_ne!(stage, "done", "the drain ended it before its end");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,7 @@
 //! The [`Backend`] trait and its types.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::{BoxFuture, Capabilities, Entry, Folder, Probe, Space};
+use crate::{BoxFuture, Capabilities, Entry, Folder, OwnerMap, Posix, Probe, Space};
 use bytes::Bytes;
 use std::any::Any;
 use std::sync::Arc;
@@ -111,7 +111,8 @@ pub trait Upload: Send {
     /// resume; `None` if that is impossible.
     fn checkpoint(&mut self, end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>>;
 
-    /// Gives the file its name, time, owner and attributes, atomically.
+    /// Gives the file its name, time, owner and attributes, atomically. Durable on return, unless
+    /// the backend implements [`sync`](Backend::sync).
     ///
     /// Fails, and keeps an existing file, if the number of bytes is not that of the plan.
     fn finish(
@@ -140,6 +141,9 @@ pub struct CopyItem {
 pub enum CopyOutcome {
     /// It was copied; this is the new entry.
     Done(Entry),
+    /// It was copied with this owner and these permissions, which the source got since it was
+    /// listed.
+    DoneWith(Entry, Posix),
     /// The source changed since it was listed, or during the copy. Nothing is left behind.
     Changed,
 }
@@ -254,24 +258,27 @@ pub trait Backend: Send + Sync + 'static {
         unsupported("make an entry in", folder)
     }
 
-    /// Makes a hard link, replacing an existing entry.
+    /// Makes a hard link, replacing the entry that the precondition allows.
     fn hard_link<'a>(
         &'a self,
         _existing: (&'a Folder, &'a [u8]),
         folder: &'a Folder,
         _name: &'a [u8],
         _temp: &'a [u8],
+        _precondition: &'a Precondition,
     ) -> BoxFuture<'a, Result<Entry>> {
         unsupported("link into", folder)
     }
 
-    /// Sets time, owner, permissions and extended attributes.
+    /// Sets time, owner, permissions and extended attributes, of the entry that the precondition
+    /// allows.
     fn set_attributes<'a>(
         &'a self,
         folder: &'a Folder,
         _name: Option<&'a [u8]>,
         _like: &'a Entry,
         _extended: Extended,
+        _precondition: &'a Precondition,
     ) -> BoxFuture<'a, Result<Entry>> {
         unsupported("set attributes in", folder)
     }
@@ -296,6 +303,11 @@ pub trait Backend: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Returns what the user should know about the calls so far.
+    fn notices(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Estimates the number of requests to write a file of this size, or to make a folder.
     fn requests_to_write(&self, _size: u64) -> u64 {
         1
@@ -317,11 +329,24 @@ pub trait Backend: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// Tries out what the storage can keep where that cannot be known in advance, unless it is
-    /// `known` from before; [`capabilities`](Self::capabilities) are restricted to it from now on.
-    /// `None` if there is nothing to try, or nothing can be written. Blocks for some calls.
+    /// Tries out what the storage can keep where that cannot be known in advance. If it is `known`
+    /// from before, nothing is tried, and [`capabilities`](Self::capabilities) are restricted to it
+    /// from now on. `None` if there is nothing to try, or nothing can be written. Blocks for some
+    /// calls.
     fn probe(&self, _known: Option<Probe>) -> Option<Probe> {
         None
+    }
+
+    /// Returns entries with other owners from now on. Called once, before anything else. Returns
+    /// whether the backend can do that.
+    fn map_owners(&self, _map: &OwnerMap) -> bool {
+        false
+    }
+
+    /// Returns the time by the clock that dates new entries, which may be that of another machine:
+    /// an entry is made and removed. `None` if nothing can be made, or the storage dates nothing.
+    fn clock(&self) -> BoxFuture<'_, Option<i64>> {
+        Box::pin(std::future::ready(None))
     }
 
     /// Checks that the root is writable.

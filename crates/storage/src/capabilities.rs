@@ -11,7 +11,7 @@ const MAX_BATCH_COPY: u64 = 8 << 20;
 pub type NameRule = fn(&[u8]) -> Option<&'static str>;
 
 /// The capabilities of a backend.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// Files can be written.
@@ -56,6 +56,7 @@ pub struct Capabilities {
     /// Names that differ in Unicode normalisation only are the same.
     pub folds_unicode: bool,
     /// Further restrictions of names.
+    #[serde(skip)]
     pub name_rule: Option<NameRule>,
     /// Recommended initial and maximum number of concurrent calls.
     pub workers: (usize, usize),
@@ -87,7 +88,7 @@ impl Capabilities {
             folds_case: false,
             folds_unicode: false,
             name_rule: None,
-            workers: (4, 16),
+            workers: (4, 64),
         }
     }
 
@@ -100,19 +101,22 @@ impl Capabilities {
                 .modified
                 .map(|at| at.max(step))
                 .filter(|_| !step.is_zero()),
-            posix: self.posix && probe.permissions,
+            posix: self.posix && probe.permissions && probe.sets_permissions,
             owners: self.owners && probe.owners,
-            extended: self.extended && probe.extended,
+            extended: self.extended && probe.extended && (probe.sets_xattrs || probe.sets_acls),
             symlinks: self.symlinks && probe.symlinks,
             hard_links: self.hard_links && probe.hard_links,
             folds_case: probe.folds_case,
             folds_unicode: probe.folds_unicode,
+            longest_name: probe.longest_name.or(self.longest_name),
             ..self
         }
     }
 
     /// Returns the form in which names that the storage cannot tell apart are equal; `None` if it
-    /// tells all names apart.
+    /// tells all names apart. Case is folded fully, as APFS and ext4 do: `straße` is `STRASSE`. On
+    /// a filesystem that folds less, this reports a conflict too many; the reverse would merge two
+    /// files.
     #[must_use]
     pub fn fold(&self, name: &[u8]) -> Option<Vec<u8>> {
         if !self.folds_case && !self.folds_unicode {
@@ -122,11 +126,15 @@ impl Capabilities {
             return Some(name.to_ascii_lowercase());
         };
         let mut folded: String = match self.folds_unicode {
-            true => text.nfc().collect(),
+            true => text.nfd().collect(),
             false => text.to_owned(),
         };
         if self.folds_case {
-            folded = folded.to_lowercase();
+            folded = folded.chars().flat_map(fold_case).collect();
+        }
+        // Folding may have taken a character apart.
+        if self.folds_unicode {
+            folded = folded.nfc().collect();
         }
         Some(folded.into_bytes())
     }
@@ -159,6 +167,18 @@ impl Capabilities {
     }
 }
 
+/// Returns the full case folding of a character. `str::to_lowercase` alone keeps `ß` apart from
+/// `ss`, and a final sigma from another one.
+fn fold_case(letter: char) -> impl Iterator<Item = char> {
+    // The dotless i is no form of `i`, although its upper case is `I`.
+    let upper = |c: char| match c {
+        'ı' => vec![c],
+        c => c.to_uppercase().collect(),
+    };
+    let lower = letter.to_lowercase();
+    lower.flat_map(upper).flat_map(char::to_lowercase)
+}
+
 /// The properties that a storage was found to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
@@ -178,6 +198,22 @@ pub struct Probe {
     pub folds_case: bool,
     /// Names that differ in Unicode normalisation only are the same.
     pub folds_unicode: bool,
+    /// Extended attributes other than access control lists are to be set.
+    #[serde(default = "yes")]
+    pub sets_xattrs: bool,
+    /// The length of the longest name in bytes, if it was tried.
+    #[serde(default)]
+    pub longest_name: Option<usize>,
+    /// Access control lists are to be set.
+    #[serde(default = "yes")]
+    pub sets_acls: bool,
+    /// Permissions are to be set, where they are kept.
+    #[serde(default = "yes")]
+    pub sets_permissions: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// The free space of a storage.
@@ -187,4 +223,62 @@ pub struct Space {
     pub bytes: u64,
     /// Free entries (inodes), if there is a limit.
     pub entries: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folded(name: &str, folds_case: bool, folds_unicode: bool) -> Vec<u8> {
+        let capabilities = Capabilities {
+            folds_case,
+            folds_unicode,
+            ..Capabilities::read_only()
+        };
+        capabilities.fold(name.as_bytes()).expect("it folds")
+    }
+
+    #[test]
+    fn case_is_folded_fully() {
+        for (one, other) in [
+            ("stra\u{df}e", "STRASSE"),
+            ("STRA\u{1e9e}E", "strasse"),
+            (
+                "\u{3a3}\u{3af}\u{3c3}\u{3c5}\u{3c6}\u{3bf}\u{3c2}",
+                "\u{3a3}\u{38a}\u{3a3}\u{3a5}\u{3a6}\u{39f}\u{3a3}",
+            ),
+            ("\u{fb01}le", "FILE"),
+            ("\u{212a}elvin", "kelvin"),
+        ] {
+            assert_eq!(
+                folded(one, true, false),
+                folded(other, true, false),
+                "{one}"
+            );
+        }
+        for (one, other) in [("s\u{131}ra", "sira"), ("e\u{301}", "\u{e9}"), ("a", "b")] {
+            assert_ne!(
+                folded(one, true, false),
+                folded(other, true, false),
+                "{one}"
+            );
+        }
+    }
+
+    #[test]
+    fn normalisation_is_folded_before_and_after_case() {
+        assert_eq!(folded("E\u{301}", true, true), folded("\u{e9}", true, true));
+        assert_eq!(
+            folded("e\u{301}", false, true),
+            folded("\u{e9}", false, true)
+        );
+        assert_ne!(
+            folded("E\u{301}", false, true),
+            folded("\u{e9}", false, true)
+        );
+        assert_eq!(
+            folded("\u{390}", true, true),
+            folded("\u{399}\u{308}\u{301}", true, true)
+        );
+    }
 }

@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Write};
 
 /// Formats a name as text. Letters of all scripts stay as they are. Characters that could confuse a
-/// terminal or a reader, and bytes that are not UTF-8, are escaped, so that no two names look the
-/// same and [`from_display`] returns the bytes.
+/// terminal or a reader, and bytes that are not UTF-8, are escaped, so that no two names have the
+/// same text and [`from_display`] returns the bytes.
 ///
 /// ```
 /// use headworks_storage::{display, from_display};

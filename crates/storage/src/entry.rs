@@ -20,7 +20,7 @@ pub struct Posix {
     pub mode: u32,
     /// The owner.
     pub uid: u32,
-    /// The group.
+    /// Numeric id of the owning group, as in `st_gid`.
     pub gid: u32,
     /// The device number of a device file.
     pub device: u64,
@@ -62,6 +62,8 @@ pub struct Entry {
     pub inode: Option<Inode>,
     /// A version assigned by the storage, such as an etag, which changes whenever the bytes do.
     pub version: Option<Vec<u8>>,
+    /// Of an entry that was just written: the attributes that the storage refused to keep.
+    pub lost: Option<Box<str>>,
 }
 
 /// Prefix of a version that is made of the upload time, where listings have nothing better.
@@ -87,6 +89,7 @@ impl Entry {
             target: None,
             inode: None,
             version: None,
+            lost: None,
         }
     }
 }

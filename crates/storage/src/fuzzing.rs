@@ -4,7 +4,7 @@ use crate::cloud::url::Url;
 use crate::cloud::xml;
 use crate::{azure, gcs, s3, sftp, webdav};
 
-/// Parses a page of a bucket's listing, and the bytes as a cursor.
+/// Parses the bytes as a page of a bucket's listing, as a cursor and as an error response.
 pub fn bucket(bytes: &[u8]) {
     for prefix in [&b""[..], b"p/"] {
         s3::fuzz_listing(bytes, prefix);

@@ -2,6 +2,7 @@
 
 use crate::cloud::url::redacted;
 use crate::error::{Error, ErrorKind, Result};
+use crate::registry::opener;
 use crate::{Azure, Backend, Gcs, Local, S3, Sftp, Synth, WebDav};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ use std::sync::Arc;
 
 /// Opens a storage by its path or URL: a path, `file:///path`, `s3://bucket/prefix`,
 /// `azblob://account/container/prefix`, `gs://bucket/prefix`, `sftp://user@host/path`,
-/// `webdavs://host/path` or `synth://?seed=1&depth=3…`.
+/// `webdavs://host/path` or `synth://?seed=1&depth=3…`, or a URL whose scheme was
+/// [registered](crate::register).
 ///
 /// ```
 /// assert!(headworks_storage::open("synth://?seed=7&files=3".as_ref()).is_ok());
@@ -46,6 +48,9 @@ pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
     if let Some(path) = bytes.strip_prefix(b"file:") {
         let path = path.strip_prefix(b"//").unwrap_or(path);
         return local(path, bytes);
+    }
+    if let Some(opener) = scheme(bytes).and_then(opener) {
+        return opener(bytes);
     }
     match scheme(bytes) {
         Some(_) => {

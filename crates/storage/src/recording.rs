@@ -1,12 +1,12 @@
 //! A backend that records every call.
 
 use crate::backend::{
-    Backend, Chunks, CopyItem, CopyOutcome, Cursor, Extended, Listing, Page, Requests, Upload,
-    UploadPlan,
+    Backend, Chunks, CopyItem, CopyOutcome, Cursor, Extended, Listing, Page, Precondition,
+    Requests, Upload, UploadPlan,
 };
 use crate::display;
 use crate::error::Result;
-use crate::{BoxFuture, Capabilities, Entry, Folder, Probe, Space};
+use crate::{BoxFuture, Capabilities, Entry, Folder, OwnerMap, Probe, Space};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::fs::File;
@@ -14,8 +14,8 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Wraps a backend and writes a line to a file for every listing, page and file that is requested,
-/// before the call is made. Tests use it to check a caller without trusting it.
+/// Wraps a backend and writes a line to a file for every listing, page, look-up and file that is
+/// requested, before the call is made. Tests use it to check a caller without trusting it.
 pub struct Recording {
     inner: Arc<dyn Backend>,
     side: &'static str,
@@ -110,6 +110,10 @@ impl Backend for Recording {
         folder: &'a Folder,
         name: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Entry>> {
+        match name {
+            Some(name) => self.record("stat", &folder.join(name)),
+            None => self.record("stat", folder.as_bytes()),
+        }
         self.inner.stat(folder, name)
     }
 
@@ -189,8 +193,10 @@ impl Backend for Recording {
         folder: &'a Folder,
         name: &'a [u8],
         temp: &'a [u8],
+        precondition: &'a Precondition,
     ) -> BoxFuture<'a, Result<Entry>> {
-        self.inner.hard_link(existing, folder, name, temp)
+        self.inner
+            .hard_link(existing, folder, name, temp, precondition)
     }
 
     fn set_attributes<'a>(
@@ -199,8 +205,10 @@ impl Backend for Recording {
         name: Option<&'a [u8]>,
         like: &'a Entry,
         extended: Extended,
+        precondition: &'a Precondition,
     ) -> BoxFuture<'a, Result<Entry>> {
-        self.inner.set_attributes(folder, name, like, extended)
+        self.inner
+            .set_attributes(folder, name, like, extended, precondition)
     }
 
     fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
@@ -221,6 +229,10 @@ impl Backend for Recording {
         self.inner.requests()
     }
 
+    fn notices(&self) -> Vec<String> {
+        self.inner.notices()
+    }
+
     fn requests_to_write(&self, size: u64) -> u64 {
         self.inner.requests_to_write(size)
     }
@@ -235,6 +247,14 @@ impl Backend for Recording {
 
     fn space(&self) -> BoxFuture<'_, Result<Option<Space>>> {
         self.inner.space()
+    }
+
+    fn map_owners(&self, map: &OwnerMap) -> bool {
+        self.inner.map_owners(map)
+    }
+
+    fn clock(&self) -> BoxFuture<'_, Option<i64>> {
+        self.inner.clock()
     }
 
     fn writable(&self) -> BoxFuture<'_, Result<()>> {

@@ -111,3 +111,9 @@ async fn deep(backend: &dyn Backend, levels: usize) {
     );
     backend.remove(&Folder::root(), &[b'a'; 255]).await.unwrap();
 }
+
+#[tokio::test]
+async fn local_replaces_only_what_is_expected() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    suite::overwriting(&Local::new(dir.path()), &["one", "two"]).await;
+}

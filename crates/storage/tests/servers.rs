@@ -4,8 +4,8 @@
 mod suite;
 
 use headworks_storage::{
-    Azure, Backend, Entry, ErrorKind, Folder, Gcs, Kind, Posix, Precondition, S3, Sftp, UploadPlan,
-    WebDav,
+    Azure, Backend, CopyItem, Entry, ErrorKind, Folder, Gcs, Kind, Posix, Precondition, S3, Sftp,
+    UploadPlan, WebDav,
 };
 use std::collections::BTreeSet;
 
@@ -201,6 +201,12 @@ async fn webdav_conforms_when_writing() {
     suite::writing(&folder("suite-write").await, |_| false).await;
 }
 
+/// A name that servers cannot move a file to is written in place.
+#[tokio::test]
+async fn webdav_replaces_only_what_is_expected() {
+    suite::overwriting(&folder("overwriting").await, &["file", "in#place"]).await;
+}
+
 async fn container(name: &str, settings: &str) -> Azure {
     let (account, endpoint) = (variable("AZURE_STORAGE_ACCOUNT"), variable("AZURITE"));
     let location = format!("azblob://{account}/{name}/some/prefix?endpoint={endpoint}{settings}");
@@ -385,6 +391,37 @@ async fn sftp_conforms_when_writing() {
     suite::writing(&sftp("suite/made/by/it"), |_| false).await;
 }
 
+#[tokio::test]
+async fn sftp_replaces_only_what_is_expected() {
+    let sftp = sftp("overwriting");
+    suite::overwriting(&sftp, &["file", "another"]).await;
+    let root = Folder::root();
+    assert!(sftp.clock().await.is_some());
+    assert_eq!(suite::list(&sftp, &root).await.len(), 2);
+    let link = |target: &str, precondition| {
+        let mut entry = Entry::new(*b"link", Kind::Symlink);
+        entry.target = Some(target.as_bytes().to_vec());
+        CopyItem {
+            entry,
+            temp: b".t".to_vec(),
+            precondition,
+        }
+    };
+    // One that leads nowhere is overwritten by a rename that looks at its target.
+    sftp.make_node(&root, &link("nowhere", Precondition::Absent))
+        .await
+        .unwrap();
+    let refused = sftp.make_node(&root, &link("elsewhere", Precondition::Absent));
+    assert_eq!(refused.await.unwrap_err().kind(), ErrorKind::Changed);
+    let kept = sftp.stat(&root, Some(b"link")).await.unwrap();
+    assert_eq!(kept.target.as_deref(), Some(&b"nowhere"[..]));
+    let listed = Precondition::Unchanged(kept.into());
+    sftp.make_node(&root, &link("elsewhere", listed))
+        .await
+        .unwrap();
+    assert_eq!(suite::list(&sftp, &root).await.len(), 3);
+}
+
 /// Attributes that a POSIX server keeps beyond the suite.
 #[tokio::test]
 async fn sftp_keeps_permissions_and_times_and_follows_no_symlink() {
@@ -408,7 +445,7 @@ async fn sftp_keeps_permissions_and_times_and_follows_no_symlink() {
         ..posix
     });
     let settled = sftp
-        .set_attributes(&root, Some(b"file"), &like, Vec::new())
+        .set_attributes(&root, Some(b"file"), &like, Vec::new(), &Precondition::Any)
         .await;
     assert_eq!(settled.unwrap().posix, like.posix);
     assert!(sftp.space().await.unwrap().is_some_and(|s| s.bytes > 0));

@@ -303,3 +303,32 @@ fn killed_at_every_deletion_it_finishes_and_counts_each_once() {
         }
     }
 }
+
+#[test]
+fn extra_entries_that_changed_since_the_plan_are_kept() {
+    let dir = TestDir::new();
+    for folder in ["src", "dst"] {
+        std::fs::create_dir(dir.path(folder)).unwrap();
+    }
+    std::fs::write(dir.path("src/f"), "f").unwrap();
+    std::os::unix::fs::symlink("target", dir.path("src/conflict")).unwrap();
+    for name in ["rewritten", "replaced", "conflict", "old"] {
+        std::fs::write(dir.path("dst").join(name), "old").unwrap();
+    }
+    dir.expect(0, &["plan", "src", "dst"]);
+    std::fs::write(dir.path("dst/rewritten"), "precious").unwrap();
+    std::fs::write(dir.path("dst/conflict"), "precious").unwrap();
+    std::fs::remove_file(dir.path("dst/replaced")).unwrap();
+    std::fs::create_dir(dir.path("dst/replaced")).unwrap();
+    std::fs::write(dir.path("dst/replaced/new"), "precious").unwrap();
+    let printed = dir.expect(3, &["copy", "--delete=permanent", "--max-delete", "10"]);
+    for path in ["rewritten", "replaced/new", "conflict"] {
+        let found = std::fs::read_to_string(dir.path("dst").join(path));
+        assert_eq!(found.ok().as_deref(), Some("precious"), "{path}: {printed}");
+    }
+    assert!(!dir.path("dst/old").exists());
+    assert!(
+        printed.contains("it changed since it was listed"),
+        "{printed}"
+    );
+}

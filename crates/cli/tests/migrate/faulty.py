@@ -1,7 +1,8 @@
 """A faulty filesystem: `faulty.py BACKING MOUNTPOINT` mounts a directory read-only with FUSE.
 
-Files whose names contain `short` report their full size, and end halfway when they are read. The
-script implements the kernel's protocol (include/uapi/linux/fuse.h, version 7.31) on /dev/fuse, so it
+Files whose names contain `short` report their full size, and end halfway when they are read. Files
+and folders whose names contain `broken` can be seen, but neither read nor listed (EIO). The script
+implements the kernel's protocol (include/uapi/linux/fuse.h, version 7.31) on /dev/fuse, so it
 needs no library. It ends when the filesystem is unmounted.
 """
 
@@ -70,6 +71,8 @@ def respond(opcode, path, body):
         return os.readlink(path)
     if opcode in (OPEN, OPENDIR):
         return struct.pack("<QII", 0, DIRECT_IO if opcode == OPEN else 0, 0)
+    if opcode in (READ, READDIR) and b"broken" in os.path.basename(path):
+        raise OSError(errno.EIO, "")
     if opcode == READ:
         _, offset, size = struct.unpack_from("<QQI", body)
         with open(path, "rb") as file:

@@ -16,6 +16,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) struct Limits {
     /// Names that differ in case only are the same name.
     pub(crate) folds_case: bool,
+    /// Names that differ in Unicode normalisation only are the same name (of some letters).
+    pub(crate) folds_unicode: bool,
+    /// Letters that fold to several ones do so as well, and a soft hyphen is ignored.
+    pub(crate) folds_fully: bool,
+    pub(crate) longest_name: usize,
+    /// An extended attribute that is refused, and the error.
+    pub(crate) refused_xattr: Option<(&'static str, i32)>,
+    /// A user who has no number there.
+    pub(crate) unmapped_owner: Option<u32>,
+    /// How far its clock is behind.
+    pub(crate) behind: Duration,
     /// Times are cut off to a multiple of this.
     pub(crate) granularity: Duration,
     pub(crate) can_chown: bool,
@@ -31,6 +42,12 @@ impl Limits {
     /// A filesystem that can do everything.
     pub(crate) const NONE: Limits = Limits {
         folds_case: false,
+        folds_unicode: false,
+        folds_fully: false,
+        longest_name: 255,
+        refused_xattr: None,
+        unmapped_owner: None,
+        behind: Duration::ZERO,
         granularity: Duration::from_nanos(1),
         can_chown: true,
         can_chmod: true,
@@ -81,7 +98,7 @@ impl LimitedFs {
 
     fn add(&mut self, kind: FileType, mode: u32, device: u32) -> FileAttr {
         self.last += 1;
-        let now = self.cut(SystemTime::now());
+        let now = self.now();
         let attr = FileAttr {
             ino: self.last,
             size: 0,
@@ -109,6 +126,10 @@ impl LimitedFs {
         attr
     }
 
+    fn now(&self) -> SystemTime {
+        self.cut(SystemTime::now() - self.limits.behind)
+    }
+
     /// A time as it is kept.
     fn cut(&self, time: SystemTime) -> SystemTime {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -118,10 +139,22 @@ impl LimitedFs {
     }
 
     fn fold(&self, name: &OsStr) -> OsString {
-        match self.limits.folds_case {
-            true => name.to_string_lossy().to_lowercase().into(),
-            false => name.to_owned(),
+        let Some(text) = name.to_str() else {
+            return name.to_owned();
+        };
+        let mut text = text.to_owned();
+        if self.limits.folds_unicode {
+            text = text
+                .replace("e\u{301}", "\u{e9}")
+                .replace("E\u{301}", "\u{c9}");
         }
+        if self.limits.folds_fully {
+            text = text.replace('\u{ad}', "").to_uppercase();
+        }
+        if self.limits.folds_case {
+            text = text.to_lowercase();
+        }
+        text.into()
     }
 
     fn node(&mut self, ino: u64) -> Answer<&mut Node> {
@@ -139,7 +172,7 @@ impl LimitedFs {
     }
 
     fn link_name(&mut self, parent: u64, name: &OsStr, ino: u64) -> Answer<()> {
-        let (key, now) = (self.fold(name), self.cut(SystemTime::now()));
+        let (key, now) = (self.fold(name), self.now());
         let folder = self.node(parent)?;
         folder.attr.mtime = now;
         let before = folder.children.get(&key).cloned();
@@ -172,6 +205,9 @@ impl LimitedFs {
         if self.find(parent, name).is_ok() {
             return Err(libc::EEXIST);
         }
+        if name.len() > self.limits.longest_name {
+            return Err(libc::ENAMETOOLONG);
+        }
         let attr = self.add(kind, mode, device);
         self.link_name(parent, name, attr.ino)?;
         Ok(attr)
@@ -190,6 +226,9 @@ impl LimitedFs {
 
     fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr)) -> Answer<()> {
         let ino = self.find(from.0, from.1)?;
+        if to.1.len() > self.limits.longest_name {
+            return Err(libc::ENAMETOOLONG);
+        }
         if self.find(to.0, to.1) == Ok(ino) {
             return Ok(());
         }
@@ -209,7 +248,7 @@ impl LimitedFs {
         let limits = self.limits;
         let mtime = mtime.map(|time| match time {
             TimeOrNow::SpecificTime(time) => self.cut(time),
-            TimeOrNow::Now => self.cut(SystemTime::now()),
+            TimeOrNow::Now => self.now(),
         });
         let node = self.node(ino)?;
         let (uid, gid) = owner;
@@ -217,6 +256,9 @@ impl LimitedFs {
             || gid.is_some_and(|gid| gid != node.attr.gid);
         if gives_away && !limits.can_chown {
             return Err(libc::EPERM);
+        }
+        if uid.is_some() && uid == limits.unmapped_owner {
+            return Err(libc::EINVAL);
         }
         let mode = mode.map(|mode| (mode & 0o7777) as u16);
         if mode.is_some_and(|mode| mode != node.attr.perm) && !limits.can_chmod {
@@ -234,7 +276,7 @@ impl LimitedFs {
     }
 
     fn write_at(&mut self, ino: u64, offset: i64, data: &[u8]) -> Answer<u32> {
-        let now = self.cut(SystemTime::now());
+        let now = self.now();
         let node = self.node(ino)?;
         let start = usize::try_from(offset).map_err(|_| libc::EINVAL)?;
         if node.data.len() < start + data.len() {
@@ -518,6 +560,11 @@ impl Filesystem for LimitedFs {
         _: u32,
         reply: ReplyEmpty,
     ) {
+        if let Some((refused, errno)) = self.limits.refused_xattr
+            && name.to_str().is_some_and(|name| name.starts_with(refused))
+        {
+            return reply.error(errno);
+        }
         let set = self.xattrs(ino).map(|xattrs| {
             xattrs.insert(name.to_owned(), value.to_vec());
         });

@@ -207,7 +207,7 @@ fn an_interrupt_drains_and_leaves_a_resumable_state() {
     assert!(asked.is_ok_and(|status| status.success()));
     let output = child.wait_with_output().unwrap();
     let printed = text(&output);
-    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert_eq!(output.status.code(), Some(130), "{printed}");
     assert!(printed.contains("run the same command again"), "{printed}");
     dir.expect_clean("dst");
     let output = dir.expect_no_repeats(&["run", "src", "dst"]);
@@ -238,10 +238,24 @@ fn a_silent_server_does_not_delay_the_shutdown() {
     });
     end("-TERM");
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output));
     assert!(
         text(&output).contains("run it again to go on"),
         "{}",
         text(&output)
     );
+}
+
+#[test]
+fn a_destination_that_cannot_be_made_is_named() {
+    let dir = TestDir::new();
+    dir.make_tree("src", 2, 2);
+    std::os::unix::fs::symlink("nowhere/at-all", dir.path("dst")).unwrap();
+    // Several tasks run into the failure; the one that is shown says why.
+    for _ in 0..5 {
+        let output = dir.expect_end(&["run", "src", "dst"]);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(printed.contains("No such file or directory"), "{printed}");
+    }
 }

@@ -1,6 +1,6 @@
 //! Copying while the plan runs: it starts early, and ends like one after the other.
 
-use super::support::{TestDir, text, until};
+use super::support::{Mount, TestDir, text, until};
 
 /// A folder of many pages, listed slowly, and a subfolder.
 const LARGE: &str = "synth://?seed=4&depth=1&dirs=1&files=500&size=50-90&page=4&latency=25ms";
@@ -133,4 +133,23 @@ fn with_plan_first_nothing_is_written_during_the_plan() {
         .iter()
         .rposition(|call| call.starts_with("source page"));
     assert!(listed < written, "{listed:?} {written:?}");
+}
+
+/// The size of the whole is known when the plan is finished. Until then the copy leaves room, so
+/// that a disk that is too small is not full when that is found.
+#[test]
+fn a_disk_that_is_too_small_is_not_filled_before_the_plan_says_so() {
+    let dir = TestDir::new();
+    let _mount = Mount::tmpfs(dir.path("disk"), "8m");
+    let source = "synth://?seed=4&depth=1&dirs=1&files=300&size=64k&page=4&latency=40ms";
+    let printed = dir.expect(1, &["run", source, "disk/dst"]);
+    assert!(printed.contains("are free at the destination"), "{printed}");
+    let free = free_bytes(&dir);
+    assert!(free >= 3 << 20, "only {free} bytes are free: {printed}");
+}
+
+/// Returns the free bytes of the small disk.
+fn free_bytes(dir: &TestDir) -> u64 {
+    let script = "import os; s = os.statvfs('disk'); print(s.f_bavail * s.f_frsize)";
+    dir.python(script, &[]).trim().parse().unwrap()
 }

@@ -111,11 +111,21 @@ impl TestDir {
     /// Returns the calls that need not be repeated according to the state file: listed folders and
     /// copied files.
     pub(crate) fn durable(&self) -> HashSet<String> {
-        if !self.path("job.db").exists() {
+        self.durable_in("job.db")
+    }
+
+    /// The same of another state file.
+    pub(crate) fn durable_in(&self, state: &str) -> HashSet<String> {
+        if !self.path(state).exists() {
             return HashSet::new();
         }
-        let printed = self.python(DURABLE, &[]);
+        let printed = self.python(DURABLE, &[state]);
         printed.lines().map(str::to_owned).collect()
+    }
+
+    /// Returns a value from another state file; `0` while it does not exist.
+    pub(crate) fn query_text(&self, state: &str, query: &str) -> String {
+        self.python(NUMBER, &[query, state]).trim().to_owned()
     }
 
     /// Returns a number from the state file; 0 while it does not exist.
@@ -236,8 +246,8 @@ impl TestDir {
 }
 
 const DURABLE: &str = "
-import sqlite3
-db = sqlite3.connect('file:job.db?mode=ro', uri=True)
+import sqlite3, sys
+db = sqlite3.connect('file:%s?mode=ro' % sys.argv[1], uri=True)
 esc = lambda b: b.decode('latin1')
 folder = {i: p for i, p in db.execute('SELECT id, path FROM folder')}
 known = 'SELECT path, src, iif(dst = 0, coalesce(ahead, 0), dst) FROM folder'
@@ -251,7 +261,8 @@ for parent, name in db.execute('SELECT parent, name FROM destination WHERE copie
 
 const NUMBER: &str = "
 import sqlite3, sys
-try: print(sqlite3.connect('file:job.db?mode=ro', uri=True, timeout=30).execute(sys.argv[1]).fetchone()[0])
+path = sys.argv[2] if len(sys.argv) > 2 else 'job.db'
+try: print(sqlite3.connect('file:%s?mode=ro' % path, uri=True, timeout=30).execute(sys.argv[1]).fetchone()[0])
 except (sqlite3.OperationalError, TypeError): print(0)
 ";
 

@@ -11,15 +11,17 @@ use crate::progress::Phase;
 use crate::queries::{StateReader, first_link, status};
 use crate::side::Side;
 use crate::status::Status;
-use crate::store::{EntryKey, Pair, read_pairs};
+use crate::store::{EntryKey, Pair, PlainFiles, read_pairs};
 use globset::GlobSet;
-use headworks_storage::{Kind, UploadPlan};
+use headworks_storage::{Fault, Folder, Kind, UploadPlan};
 use rusqlite::{OptionalExtension, params};
 
 /// Rows that are read and claimed together.
 const PAGE: usize = 16_384;
 /// Maximum number of entries in a batch, and their total size.
 const BATCH: usize = 64;
+/// Entries in a batch while nothing is known about the storages.
+const FIRST_BATCH: usize = 4;
 const BATCH_BYTES: u64 = 4 << 20;
 
 impl CopyRun<'_> {
@@ -45,7 +47,7 @@ impl CopyRun<'_> {
         let state = self.job.state()?;
         let mut after: EntryKey = (0, Vec::new());
         loop {
-            let pairs = read_pairs(state.connection(), &after, PAGE)?;
+            let pairs = read_pairs(state.connection(), &after, PlainFiles::Differing, PAGE)?;
             let Some(last) = pairs.last() else { break };
             after = (last.parent, last.entry.name.clone());
             let wanted = self.files_to_copy(&state, pairs, only)?;
@@ -53,7 +55,7 @@ impl CopyRun<'_> {
                 continue;
             }
             self.claim(after.clone()).await?;
-            for batch in batches(wanted, self.batch_size(), self.local) {
+            for batch in batches(wanted, || self.batch_size(), self.local) {
                 let make_task = |slot| Task {
                     kind: TaskKind::Files(batch),
                     attempt: 0,
@@ -68,11 +70,9 @@ impl CopyRun<'_> {
     /// Returns the number of entries in a batch: small enough that no worker idles while another
     /// has a long batch.
     pub(super) fn batch_size(&self) -> usize {
-        let (source, destination) = (
-            self.job.source.capabilities().workers.1,
-            self.job.compare.destination.workers.1,
-        );
-        (BATCH * 8 / source.max(destination).max(1)).clamp(1, BATCH)
+        // A far storage would show its speed only after a batch of round trips.
+        let first = if self.local { FIRST_BATCH } else { 1 };
+        self.concurrency.batch(first, BATCH)
     }
 
     fn files_to_copy(
@@ -81,13 +81,17 @@ impl CopyRun<'_> {
         pairs: Vec<Pair>,
         only: Option<&GlobSet>,
     ) -> Result<Vec<(Pair, Status)>> {
-        let mut wanted = Vec::new();
+        let (mut wanted, mut kept) = (Vec::new(), Vec::new());
         for pair in pairs {
             let selected = only.is_none_or(|only| matches(only, &pair.path()));
             if pair.entry.kind == Kind::Folder || pair.failure.is_some() || !selected {
                 continue;
             }
             let status = status(state.connection(), &self.job.compare, &pair)?;
+            if let Some(entry) = self.options.existing.kept(&pair, status) {
+                kept.push(entry);
+                continue;
+            }
             let hard_links = self.job.compare.destination.hard_links;
             let is_further_link = hard_links
                 && status.needs_copy()
@@ -96,6 +100,7 @@ impl CopyRun<'_> {
                 wanted.push((pair, status));
             }
         }
+        self.record_kept(kept)?;
         Ok(wanted)
     }
 
@@ -125,7 +130,7 @@ impl CopyRun<'_> {
         };
         let mut after: EntryKey = (0, Vec::new());
         while after < claimed {
-            let pairs = read_pairs(read, &after, PAGE)?;
+            let pairs = read_pairs(read, &after, PlainFiles::Differing, PAGE)?;
             let Some(last) = pairs.last() else { break };
             after = (last.parent, last.entry.name.clone());
             for pair in pairs {
@@ -144,16 +149,33 @@ impl CopyRun<'_> {
                         resume,
                         ..UploadPlan::default()
                     };
-                    let discarded = self
-                        .job
-                        .destination
-                        .discard(&pair.folder, &pair.entry.name, &plan)
-                        .await;
-                    discarded.map_err(|error| Side::Destination.error(error))?;
+                    self.discard_leftover(&pair.folder, &pair.entry.name, &plan)
+                        .await?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Removes what an upload left behind. One that cannot be removed stays, and is logged: it must
+    /// not end every later run.
+    pub(super) async fn discard_leftover(
+        &self,
+        folder: &Folder,
+        name: &[u8],
+        plan: &UploadPlan,
+    ) -> Result<()> {
+        match self.job.destination.discard(folder, name, plan).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.fault() == Fault::Fatal => Err(Side::Destination.error(error)),
+            Err(error) => {
+                let message = format!("a temporary file is left behind: {error}");
+                let write = move |transaction: &rusqlite::Transaction<'_>| {
+                    crate::store::log(transaction, &message)
+                };
+                self.job.writer.write(write).await
+            }
+        }
     }
 
     /// Returns the token with which the upload of a large file can be resumed.
@@ -168,33 +190,27 @@ impl CopyRun<'_> {
     }
 }
 
-/// Groups entries into batches. Between local disks a batch may span folders; a large file is a
-/// batch of its own.
+/// Groups entries into batches of a size that is asked for each. Between local disks a batch may
+/// span folders; a large file is a batch of its own.
 pub(super) fn batches(
     wanted: Vec<(Pair, Status)>,
-    max_entries: usize,
+    max_entries: impl Fn() -> usize,
     across_folders: bool,
-) -> Vec<Vec<(Pair, Status)>> {
-    let mut batches: Vec<Vec<(Pair, Status)>> = Vec::new();
-    let mut bytes = 0;
-    for (pair, status) in wanted {
-        let size = pair.entry.size;
-        let fits = batches
-            .last()
-            .and_then(|batch| batch.last().map(|last| (batch.len(), last)))
-            .is_some_and(|(count, (last, _))| {
-                (across_folders || last.parent == pair.parent)
-                    && count < max_entries
-                    && bytes + size <= BATCH_BYTES
-            });
-        match batches.last_mut() {
-            Some(batch) if fits => batch.push((pair, status)),
-            _ => {
-                bytes = 0;
-                batches.push(vec![(pair, status)]);
-            }
+) -> impl Iterator<Item = Vec<(Pair, Status)>> {
+    let mut wanted = wanted.into_iter().peekable();
+    std::iter::from_fn(move || {
+        let first = wanted.next()?;
+        let (parent, mut bytes) = (first.0.parent, first.0.entry.size);
+        let mut batch = vec![first];
+        let max_entries = max_entries();
+        while batch.len() < max_entries
+            && let Some((pair, status)) = wanted.next_if(|(pair, _)| {
+                (across_folders || pair.parent == parent) && bytes + pair.entry.size <= BATCH_BYTES
+            })
+        {
+            bytes += pair.entry.size;
+            batch.push((pair, status));
         }
-        bytes += size;
-    }
-    batches
+        Some(batch)
+    })
 }

@@ -2,6 +2,7 @@
 
 use super::CopyRun;
 use super::record::{Record, mark_touched, write_record};
+use super::tasks::precondition;
 use crate::error::Result;
 use crate::names;
 use crate::progress::Phase;
@@ -50,17 +51,23 @@ impl CopyRun<'_> {
             true => match self
                 .job
                 .destination
-                .hard_link((&folder, &first), &pair.folder, name, &temp)
+                .hard_link(
+                    (&folder, &first),
+                    &pair.folder,
+                    name,
+                    &temp,
+                    &precondition(&pair),
+                )
                 .await
             {
-                Ok(entry) => Record::Done(entry, None),
+                Ok(entry) => Record::Done(self.copier.as_listed(entry), None, None),
                 Err(error) => Record::Failed(error),
             },
         };
         let pass = self.pass;
         // The row of the first name did not know that it has several links.
         let inode = match &record {
-            Record::Done(entry, _) => entry.inode,
+            Record::Done(entry, ..) => entry.inode,
             _ => None,
         };
         let write = move |transaction: &rusqlite::Transaction<'_>| {

@@ -7,6 +7,7 @@
 //! repeated. A result counts when its group is committed, and the destination is synced before the
 //! commit.
 
+mod existing;
 mod files;
 mod folders;
 mod links;
@@ -19,10 +20,13 @@ mod survey;
 mod tasks;
 mod transfer;
 
+pub use existing::Existing;
+pub(crate) use existing::KEPT;
 pub(crate) use overlap::copy_during_plan;
 pub use preflight::Preflight;
 pub use remove::Deletion;
 
+use crate::concurrency::Concurrency;
 use crate::error::{Error, Result};
 use crate::job::{Job, stage};
 use crate::progress::Phase;
@@ -38,6 +42,7 @@ use survey::Surveyor;
 use tasks::{Copier, CopyHandler, Fatal, Task};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 /// The policy for entries that only the destination has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,6 +100,8 @@ pub struct CopyOptions {
     pub bwlimit: Option<u64>,
     /// Reads all bytes through this process, so that every hash is known.
     pub checksum: bool,
+    /// The policy for files that differ at the destination.
+    pub existing: Existing,
     /// The policy for entries that are not on the source.
     pub delete: Delete,
     /// Applies that policy to excluded entries too, even if the source has them.
@@ -119,11 +126,13 @@ struct CopyRun<'a> {
     fatal: Fatal,
     /// Whether both sides are local disks.
     local: bool,
+    concurrency: Concurrency,
+    _adjust: AbortOnDropHandle<()>,
 }
 
-/// Tasks queued in the pool, and so in memory. With many workers it is four per worker, so that the
-/// pool can tell whether more workers would help.
-const MAX_QUEUED_TASKS: usize = 64;
+/// The number of unfinished tasks that may be in the pool, and so in memory, is this or four per
+/// worker, whichever is more: with a backlog it can be measured whether more workers would help.
+const MIN_TASK_SLOTS: usize = 64;
 
 impl Job {
     /// Estimates what a copy would need and lose. Changes nothing.
@@ -166,6 +175,12 @@ impl Job {
         }
         self.enter_stage(stage::COPYING, "copy started or resumed".into())
             .await?;
+        // Whether an existing file is kept is decided by the options of this run.
+        let forget_kept = |transaction: &rusqlite::Transaction<'_>| {
+            let delete = "DELETE FROM failure WHERE kind = ?";
+            transaction.execute(delete, [KEPT]).map(drop)
+        };
+        self.writer.write(forget_kept).await?;
         let copied = CopyRun::new(self, options, None)?.run().await;
         // An empty write waits until all results are durable, also when the run was stopped.
         let flushed = self.writer.write(|_| Ok(())).await;
@@ -195,10 +210,10 @@ impl<'a> CopyRun<'a> {
     ) -> Result<CopyRun<'a>> {
         let is_local = |backend: &Arc<dyn Backend>| backend.as_any().is::<Local>();
         let local = is_local(&job.source) && is_local(&job.destination);
-        let (base, most) = workers(job, options, local);
-        let max_queued = MAX_QUEUED_TASKS.max(4 * most);
+        let (base, most) = workers(job, options);
+        let max_queued = MIN_TASK_SLOTS.max(4 * most);
         let limits = Limits {
-            concurrent: u32::try_from(most).ok(),
+            concurrent: u32::try_from(base).ok(),
             ..Limits::default()
         };
         let target = TargetConfig {
@@ -234,15 +249,22 @@ impl<'a> CopyRun<'a> {
             pass,
             plan_done,
         });
+        // The target's limit decides how many of the workers run at a time.
+        let workers = Workers::new(most, most);
+        let pool = Pool::new(config, workers, CopyHandler(copier.clone()))?;
+        let concurrency = Concurrency::new(base);
+        let progress = job.progress.clone();
+        let shown = progress.clone();
+        let work = move || progress.copied_units();
+        let show = move |limit, running| shown.transfers.set(limit, running);
+        let adjust = concurrency.adjust(pool.handle(), most, work, show);
         Ok(CopyRun {
             job,
             options,
             pass,
-            pool: Pool::new(
-                config,
-                Workers::new(base, most),
-                CopyHandler(copier.clone()),
-            )?,
+            pool,
+            concurrency,
+            _adjust: adjust,
             copier,
             surveyor,
             slots: Arc::new(Semaphore::new(max_queued)),
@@ -323,18 +345,14 @@ impl<'a> CopyRun<'a> {
     }
 }
 
-/// Returns the initial and the maximum number of concurrent transfers. A local disk gains nothing
-/// from growing.
-fn workers(job: &Job, options: &CopyOptions, local: bool) -> (usize, usize) {
+/// Returns the initial and the maximum number of concurrent transfers.
+fn workers(job: &Job, options: &CopyOptions) -> (usize, usize) {
     if let Some(transfers) = options.transfers {
         return (transfers.max(1), transfers.max(1));
     }
     let (source, destination) = (job.source.capabilities(), job.destination.capabilities());
     let base = source.workers.0.max(destination.workers.0).max(1);
-    match local {
-        true => (base, base),
-        false => (base, source.workers.1.max(destination.workers.1).max(base)),
-    }
+    (base, source.workers.1.max(destination.workers.1).max(base))
 }
 
 /// Returns a limiter that passes this many bytes per second.

@@ -16,13 +16,11 @@ use crate::job::Job;
 use crate::names;
 use crate::plan::DurableNames;
 use crate::queries::StateReader;
-use crate::side::Side;
 use crate::status::{DstState, Status};
 use crate::store::{CommitMode, FolderId, Pair, ROOT, find_pairs, log};
-use headworks_storage::{ErrorKind, Folder, Kind, Space, UploadPlan};
+use headworks_storage::{Entry, ErrorKind, Folder, Kind, Space, UploadPlan};
 use rusqlite::{Connection, Transaction, params};
 use std::collections::HashSet;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
@@ -51,7 +49,7 @@ pub(crate) async fn copy_during_plan(
     let mut overlap = Overlap {
         state: job.state()?,
         made: HashSet::new(),
-        submitted_bytes: 0,
+        room: room(job, options).await,
         copy: &copy,
     };
     let result = overlap.run(pages, &plan_done).await;
@@ -72,13 +70,33 @@ async fn is_destination_ready(job: &Job) -> bool {
     job.destination.capabilities().write && writable.as_ref().err().is_none_or(makeable)
 }
 
+/// Returns how much may be written before the plan tells the size of the whole: half of what is
+/// free, so that a disk that is too small is found with room on it. `None` without a limit.
+async fn room(job: &Job, options: &CopyOptions) -> Option<Space> {
+    if options.ignore_free_space {
+        return None;
+    }
+    match job.destination.space().await {
+        Ok(Some(Space { bytes, entries })) => Some(Space {
+            bytes: bytes / 2,
+            entries: entries.map(|free| free / 2),
+        }),
+        Ok(None) => None,
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(_) => Some(Space {
+            bytes: 0,
+            entries: None,
+        }),
+    }
+}
+
 struct Overlap<'c, 'j> {
     copy: &'c CopyRun<'j>,
     state: StateReader,
     /// Made folders that the state file may not know yet.
     made: HashSet<FolderId>,
-    /// Total size of the submitted files.
-    submitted_bytes: u64,
+    /// The space that may still be used.
+    room: Option<Space>,
 }
 
 /// A folder that must be made before a file can be written into it.
@@ -108,7 +126,7 @@ impl Overlap<'_, '_> {
                 let missing = missing.filter(|_| !to_copy.is_empty());
                 folders.extend(missing.map(|_| (released.folder, to_copy)));
             }
-            if !self.has_room(&folders).await {
+            if !self.take_room(&folders) {
                 return Ok(());
             }
             self.copy_into(folders).await?;
@@ -139,30 +157,35 @@ impl Overlap<'_, '_> {
         for mut pair in found {
             pair.parent_dst = DstState::Successful;
             let status = self.copy.job.compare.status(&pair);
-            let decidable = pair.entry.inode.is_none() && pair.entry.size <= LARGE_FILE;
+            let has_links = |entry: &Entry| entry.inode.is_some();
+            let is_linked = has_links(&pair.entry) || pair.existing.as_ref().is_some_and(has_links);
+            let decidable = !is_linked && pair.entry.size <= LARGE_FILE;
             let untried = pair.failure.is_none() && pair.entry.kind != Kind::Folder;
-            if decidable && untried && status.needs_copy() {
+            let kept = self.copy.options.existing.keeps(&pair, status);
+            if decidable && untried && status.needs_copy() && !kept {
                 to_copy.push((pair, status));
             }
         }
         Ok(to_copy)
     }
 
-    /// Returns whether the destination has room for these files and for those submitted but not yet
-    /// copied.
-    async fn has_room(&self, folders: &[(FolderId, Vec<(Pair, Status)>)]) -> bool {
+    /// Takes the room for these files. Returns whether there was enough.
+    fn take_room(&mut self, folders: &[(FolderId, Vec<(Pair, Status)>)]) -> bool {
+        let Some(room) = &mut self.room else {
+            return true;
+        };
         let pairs = || folders.iter().flat_map(|(_, to_copy)| to_copy);
         let bytes: u64 = pairs().map(|(pair, _)| pair.entry.size).sum();
         let made = (pairs().count() + folders.len()) as u64;
-        let copied = self.copy.job.progress.bytes.load(Relaxed);
-        let needed = bytes + self.submitted_bytes.saturating_sub(copied);
-        match self.copy.job.destination.space().await {
-            Ok(Some(Space { bytes, entries })) => {
-                needed <= bytes && entries.is_none_or(|free| made <= free)
-            }
-            Ok(None) => true,
-            Err(error) => error.kind() == ErrorKind::NotFound,
-        }
+        let left = (
+            room.bytes.checked_sub(bytes),
+            room.entries.unwrap_or(u64::MAX).checked_sub(made),
+        );
+        let (Some(bytes), Some(entries)) = left else {
+            return false;
+        };
+        (room.bytes, room.entries) = (bytes, room.entries.map(|_| entries));
+        true
     }
 
     /// Returns the missing folders on the path to `folder`, outermost first, or `None` while the
@@ -236,7 +259,6 @@ impl Overlap<'_, '_> {
     }
 
     async fn submit(&mut self, to_copy: Vec<(Pair, Status)>) -> Result<()> {
-        self.submitted_bytes += to_copy.iter().map(|(pair, _)| pair.entry.size).sum::<u64>();
         let keys = to_copy
             .iter()
             .map(|(pair, _)| (pair.folder.clone(), pair.entry.name.clone()));
@@ -255,7 +277,7 @@ impl Overlap<'_, '_> {
             .writer
             .write_with_mode(CommitMode::Prompt, insert);
         inserted.await?;
-        for batch in batches(to_copy, self.copy.batch_size(), self.copy.local) {
+        for batch in batches(to_copy, || self.copy.batch_size(), self.copy.local) {
             let make_task = |slot| Task {
                 kind: TaskKind::Files(batch),
                 attempt: 0,
@@ -299,8 +321,7 @@ impl CopyRun<'_> {
                 ..UploadPlan::default()
             };
             let folder = Folder::from_bytes(folder);
-            let discarded = self.job.destination.discard(&folder, &name, &plan).await;
-            discarded.map_err(|error| Side::Destination.error(error))?;
+            self.discard_leftover(&folder, &name, &plan).await?;
         }
         let forget = |transaction: &Transaction<'_>| {
             transaction.execute("DELETE FROM released", []).map(drop)

@@ -57,7 +57,7 @@ pub(super) async fn estimate(job: &Job, options: &CopyOptions) -> Result<Preflig
     let links = state.connection();
     state.scan(&job.compare, |pair, status| {
         tally.add(status);
-        if status.needs_copy() {
+        if status.needs_copy() && !options.existing.keeps(pair, status) {
             preflight.entries += 1;
             if pair.entry.kind == Kind::File {
                 preflight.reads += match server_side {
@@ -71,10 +71,7 @@ pub(super) async fn estimate(job: &Job, options: &CopyOptions) -> Result<Preflig
                 _ if server_side => 1,
                 _ => job.destination.requests_to_write(pair.entry.size),
             };
-            let without_bytes = matches!(
-                status,
-                Status::Different(crate::Difference::Metadata | crate::Difference::Link)
-            );
+            let without_bytes = status == Status::Different(crate::Difference::Metadata);
             // A further name of a file becomes a link to it.
             let is_link = job.compare.destination.hard_links && first_link(links, pair)?.is_some();
             if !without_bytes && !is_link {

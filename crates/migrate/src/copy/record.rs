@@ -5,14 +5,18 @@ use super::tasks::{FolderWork, LARGE_FILE};
 use crate::side::Side;
 use crate::status::DstState;
 use crate::store::{
-    Failure, FolderId, Pair, change_dst_below, put_destination, put_failure, remember_version,
+    Failure, FolderId, Pair, ROOT, change_dst_below, put_destination, put_failure,
+    remember_version, unpack_folder,
 };
-use headworks_storage::{Entry, Error, Kind};
+use headworks_storage::{Entry, Error, Kind, Posix};
 use rusqlite::{Transaction, params};
+use std::borrow::Cow;
 
 /// The result of copying an entry.
 pub(super) enum Record {
-    Done(Entry, Option<[u8; 32]>),
+    /// The entry at the destination, the hash of its bytes, and the source's owner and permissions
+    /// if they are others than listed.
+    Done(Entry, Option<[u8; 32]>, Option<Posix>),
     Changed,
     Failed(Error),
 }
@@ -59,8 +63,13 @@ pub(super) fn write_record(
         delete.execute(params![pair.parent, name])?;
     }
     let failure = match record {
-        Record::Done(entry, hash) => {
-            put_destination(transaction, pair.parent, entry, pass)?;
+        Record::Done(entry, hash, posix) => {
+            let recorded = without_losses(entry, &pair.entry);
+            put_destination(transaction, pair.parent, &recorded, pass)?;
+            write_loss(transaction, pair.parent, entry)?;
+            if let Some(posix) = posix {
+                write_posix(transaction, pair.parent, name, *posix)?;
+            }
             write_versions(transaction, pair, entry)?;
             if let Some(hash) = hash {
                 let mut insert = transaction
@@ -85,6 +94,40 @@ pub(super) fn write_record(
     put_failure(transaction, pair.parent, name, &failure.as_ref())
 }
 
+/// Returns a written entry with the attributes that the destination refused as they were asked for.
+/// The loss is reported by itself, and the entry is done in this pass; the next one compares the
+/// listed attributes and tries again.
+pub(super) fn without_losses<'a>(written: &'a Entry, like: &Entry) -> Cow<'a, Entry> {
+    let Some(lost) = &written.lost else {
+        return Cow::Borrowed(written);
+    };
+    let mut entry = written.clone();
+    for attribute in lost.split(", ") {
+        match (attribute, &mut entry.posix, like.posix) {
+            ("owner", Some(posix), Some(like)) => (posix.uid, posix.gid) = (like.uid, like.gid),
+            ("permissions", Some(posix), Some(like)) => posix.mode = like.mode,
+            ("time", ..) => entry.modified = like.modified,
+            _ => {}
+        }
+    }
+    Cow::Owned(entry)
+}
+
+/// Records the attributes that were not kept, if any.
+pub(super) fn write_loss(
+    transaction: &Transaction<'_>,
+    parent: FolderId,
+    written: &Entry,
+) -> rusqlite::Result<()> {
+    let Some(lost) = &written.lost else {
+        return Ok(());
+    };
+    let mut insert = transaction.prepare_cached("INSERT OR REPLACE INTO loss VALUES (?, ?, ?)")?;
+    insert
+        .execute(params![parent, written.name, &**lost])
+        .map(drop)
+}
+
 /// Remembers the versions that were equal on both sides, so that a later plan need not ask for
 /// their times.
 fn write_versions(
@@ -105,6 +148,24 @@ fn write_versions(
         ..written.clone()
     };
     remember_version(transaction, Side::Destination, &path, &dated)
+}
+
+/// Records the owner and permissions that a source entry has now: later comparisons are with what
+/// was copied.
+pub(super) fn write_posix(
+    transaction: &Transaction<'_>,
+    parent: FolderId,
+    name: &[u8],
+    posix: Posix,
+) -> rusqlite::Result<()> {
+    // Only an entry with a row of its own can be changed. The folder of the root has no folder.
+    if parent >= ROOT {
+        unpack_folder(transaction, parent)?;
+    }
+    let query = "UPDATE source SET mode = ?, uid = ?, gid = ? WHERE parent = ? AND name = ?";
+    let mut update = transaction.prepare_cached(query)?;
+    let row = params![posix.mode, posix.uid, posix.gid, parent, name];
+    update.execute(row).map(drop)
 }
 
 /// Marks a folder whose time must be set again.

@@ -14,8 +14,8 @@ use crate::progress::Phase;
 use crate::queries::StateReader;
 use crate::side::Side;
 use crate::status::Status;
-use crate::store::{CommitMode, FolderId, meta, path_of, put_failure, read_pairs};
-use headworks_storage::{Entry, ErrorKind, Fault, Folder, failpoint};
+use crate::store::{CommitMode, FolderId, PlainFiles, meta, path_of, put_failure, read_pairs};
+use headworks_storage::{Entry, ErrorKind, Fault, Folder, Kind, failpoint};
 use rusqlite::{OptionalExtension, Transaction, params};
 
 /// Source entries per page of the search for type conflicts.
@@ -54,13 +54,15 @@ pub(super) async fn each_deletion(
     let surveyor = Surveyor::new(job, &state, options)?;
     let mut visit = async |candidate: &Candidate| -> Result<()> {
         let survey = surveyor.survey(&candidate.folder, &candidate.entry).await;
+        let is_begun = counted_entries(&state, candidate)?.is_some();
         let entries = match survey {
+            Ok(survey) if survey.unseen > 0 && !is_begun => 0,
             Ok(survey) => survey.entries,
             // It stays: a deletion that cannot be counted is recorded as failed.
             Err(error) if error.fault() != Fault::Fatal => 0,
             Err(error) => return Err(Side::Destination.error(error)),
         };
-        if entries > 0 && counted_entries(&state, candidate)?.is_none() {
+        if entries > 0 && !is_begun {
             total += entries;
             let path = candidate.folder.join(&candidate.entry.name);
             each(&Deletion { path, entries })?;
@@ -69,11 +71,12 @@ pub(super) async fn each_deletion(
     };
     let mut after = (0, Vec::new());
     loop {
-        let pairs = read_pairs(state.connection(), &after, PAGE)?;
+        let pairs = read_pairs(state.connection(), &after, PlainFiles::All, PAGE)?;
         let Some(last) = pairs.last() else { break };
         after = (last.parent, last.entry.name.clone());
         for pair in pairs {
-            let is_conflict = job.compare.status(&pair) == Status::TypeConflict;
+            let is_conflict = job.compare.status(&pair) == Status::TypeConflict
+                && !options.existing.keeps_conflicting(&pair);
             if let Some(existing) = pair.existing.filter(|_| is_conflict) {
                 let folder = Folder::clone(&pair.folder);
                 visit(&Candidate {
@@ -144,7 +147,7 @@ fn deleted_so_far(state: &StateReader) -> Result<u64> {
 }
 
 /// Returns how many entries were counted for a candidate whose removal has begun.
-fn counted_entries(state: &StateReader, candidate: &Candidate) -> Result<Option<i64>> {
+pub(super) fn counted_entries(state: &StateReader, candidate: &Candidate) -> Result<Option<i64>> {
     let query = "SELECT entries FROM removal WHERE parent = ? AND name = ?";
     let mut statement = state.connection().prepare_cached(query)?;
     let target = params![candidate.parent, candidate.entry.name];
@@ -161,6 +164,26 @@ fn add_to_counter(
                  ON CONFLICT (key) DO UPDATE SET value = max(value + ?2, 0)";
     let mut statement = transaction.prepare_cached(query)?;
     statement.execute(params![counter, entries]).map(drop)
+}
+
+/// Whether a listing would still show the same entry.
+pub(super) fn was_listed_as(listed: &Entry, current: &Entry) -> bool {
+    let same_time = match (listed.modified, current.modified) {
+        (Some(listed), Some(current)) => listed == current,
+        _ => true,
+    };
+    listed.kind == current.kind
+        && match listed.kind {
+            // Of a folder in an object store no time is known.
+            Kind::Folder => same_time,
+            _ => same_time && listed.size == current.size && listed.target == current.target,
+        }
+}
+
+pub(super) fn changed(path: &[u8]) -> headworks_storage::Error {
+    let message =
+        "it changed since it was listed, so it is kept; plan again to see its current state";
+    headworks_storage::Error::new(ErrorKind::Changed, "delete", path, message)
 }
 
 fn clear_removal(
@@ -218,20 +241,29 @@ impl CopyRun<'_> {
         let mut selected = Vec::new();
         for candidate in page {
             self.apply_control().await?;
-            let survey = self.surveyor.survey(&candidate.folder, &candidate.entry);
-            match survey.await {
+            let is_begun = counted_entries(state, &candidate)?.is_some();
+            match self.survey_unchanged(&candidate, is_begun).await {
                 Ok(Survey { entries: 0, .. }) => {}
-                Ok(survey) => selected.push((candidate, survey)),
+                Ok(survey) => selected.push((candidate, survey, is_begun)),
                 Err(error) => self.record_undeleted(&candidate, error)?,
             }
         }
-        self.count_removals(state, &selected).await?;
-        for (candidate, survey) in &selected {
+        let counted = selected.iter();
+        let counted = counted.map(|(candidate, survey, _)| (candidate.clone(), *survey));
+        self.count_removals(state, &counted.collect::<Vec<_>>())
+            .await?;
+        for (candidate, survey, is_begun) in &selected {
             self.apply_control().await?;
             let Candidate { folder, entry, .. } = candidate;
-            let done = match survey.protected {
-                0 => self.delete_or_quarantine(folder, &entry.name).await,
-                _ => self.prune(folder.child(&entry.name)).await,
+            // The page took its time.
+            let checked = match is_begun {
+                true => Ok(()),
+                false => self.check_unchanged(candidate).await,
+            };
+            let done = match (checked, survey.protected) {
+                (Err(error), _) => Err(error),
+                (Ok(()), 0) => self.delete_or_quarantine(folder, &entry.name).await,
+                (Ok(()), _) => self.prune(folder.child(&entry.name)).await,
             };
             match done {
                 Ok(()) => self.record_deleted(candidate, survey.protected == 0),
@@ -240,6 +272,45 @@ impl CopyRun<'_> {
             self.job.progress.add_done(1, 0);
         }
         Ok(())
+    }
+
+    /// Counts what a deletion removes. Fails if the entry is not what the plan listed, or something
+    /// inside was written since: what nobody has seen in the plan must not be removed. A removal
+    /// that has begun has changed the folder itself.
+    pub(super) async fn survey_unchanged(
+        &self,
+        candidate: &Candidate,
+        is_begun: bool,
+    ) -> headworks_storage::Result<Survey> {
+        let survey = self.surveyor.survey(&candidate.folder, &candidate.entry);
+        let survey = survey.await?;
+        if survey.entries == 0 || is_begun {
+            return Ok(survey);
+        }
+        self.check_unchanged(candidate).await?;
+        match survey.unseen {
+            0 => Ok(survey),
+            _ => Err(changed(&candidate.folder.join(&candidate.entry.name))),
+        }
+    }
+
+    /// Fails if an entry is not what the plan listed: a version that another program wrote since
+    /// must not be removed.
+    pub(super) async fn check_unchanged(
+        &self,
+        candidate: &Candidate,
+    ) -> headworks_storage::Result<()> {
+        let Candidate { folder, entry, .. } = candidate;
+        let destination = &self.job.destination;
+        let call = async || destination.stat(folder, Some(&entry.name)).await;
+        let current = match self.surveyor.with_retries(call).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            current => current?,
+        };
+        match was_listed_as(entry, &current) {
+            true => Ok(()),
+            false => Err(changed(&folder.join(&entry.name))),
+        }
     }
 
     /// Counts the entries to be removed, durably. Fails if that exceeds the limit.
@@ -377,7 +448,10 @@ impl CopyRun<'_> {
                     new.push(b'-');
                     new.extend(name.iter().take(240));
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.remove_empty_quarantine(&target).await;
+                    return Err(error);
+                }
                 Ok(()) => return Ok((target, new)),
             }
         }

@@ -6,17 +6,17 @@
 //! the end of the copy, or kept if something in the folder failed.
 
 use super::record::{Record, mark_touched, write_record};
-use super::remove::{Candidate, write_deleted};
+use super::remove::{Candidate, changed, counted_entries, was_listed_as, write_deleted};
 use super::survey::Survey;
 use super::tasks::ErrorAction;
-use super::transfer::TransferOutcome;
+use super::transfer::{Revealed, TransferOutcome};
 use super::{CopyRun, Delete};
 use crate::error::Result;
 use crate::names;
 use crate::queries::StateReader;
 use crate::side::Side;
 use crate::status::{DstState, Status};
-use crate::store::{CommitMode, FolderId, Pair, change_dst_below, log, read_pairs};
+use crate::store::{CommitMode, FolderId, Pair, PlainFiles, change_dst_below, log, read_pairs};
 use headworks_storage::{Entry, ErrorKind, Fault, Folder, Kind, display, failpoint};
 use rusqlite::{Transaction, params};
 
@@ -53,19 +53,26 @@ impl CopyRun<'_> {
         }
         let state = self.job.state()?;
         let mut after = (0, Vec::new());
+        let mut kept = Vec::new();
         loop {
-            let pairs = read_pairs(state.connection(), &after, PAGE)?;
+            let pairs = read_pairs(state.connection(), &after, PlainFiles::Differing, PAGE)?;
             let Some(last) = pairs.last() else { break };
             after = (last.parent, last.entry.name.clone());
             for pair in pairs {
                 let is_conflict = self.job.compare.status(&pair) == Status::TypeConflict;
                 let is_asked = (pair.entry.kind == Kind::Folder) == folders;
-                if is_conflict && is_asked && pair.existing.is_some() && pair.failure.is_none() {
-                    self.apply_control().await?;
-                    each(&state, pair).await?;
+                if !is_conflict || !is_asked || pair.existing.is_none() || pair.failure.is_some() {
+                    continue;
                 }
+                if let Some(entry) = self.options.existing.kept_conflicting(&pair) {
+                    kept.push(entry);
+                    continue;
+                }
+                self.apply_control().await?;
+                each(&state, pair).await?;
             }
         }
+        self.record_kept(kept)?;
         self.drain().await
     }
 
@@ -80,8 +87,11 @@ impl CopyRun<'_> {
             }
             let survey = Survey {
                 entries: 1,
-                protected: 0,
+                ..Survey::default()
             };
+            if let Err(error) = self.check_unchanged(&candidate).await {
+                return self.record_undeleted(&candidate, error);
+            }
             self.count_removals(state, &[(candidate.clone(), survey)])
                 .await?;
             let name = &candidate.entry.name;
@@ -137,16 +147,20 @@ impl CopyRun<'_> {
             match self.already_replaced(&pair, &candidate).await {
                 Ok(None) => {}
                 Ok(Some(entry)) => {
-                    self.record_replaced(pair, Record::Done(entry, None));
+                    let entry = self.copier.as_listed(entry);
+                    self.record_replaced(pair, Record::Done(entry, None, None));
                     return Ok(());
                 }
                 Err(error) => return self.record_undeleted(&candidate, error),
             }
-            let survey = self.surveyor.survey(&candidate.folder, &candidate.entry);
-            match survey.await {
+            let is_begun = counted_entries(state, &candidate)?.is_some();
+            match self.survey_unchanged(&candidate, is_begun).await {
                 // Protected entries stay, and so does the folder that contains them.
                 Ok(survey) if survey.protected > 0 => Ok(()),
-                Ok(survey) => self.replace(state, pair, candidate, survey).await,
+                Ok(survey) => {
+                    self.replace(state, pair, candidate, (survey, is_begun))
+                        .await
+                }
                 Err(error) => self.record_undeleted(&candidate, error),
             }
         })
@@ -167,18 +181,13 @@ impl CopyRun<'_> {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             current => current?,
         };
-        if current.kind == entry.kind {
+        // The new entry is no folder. Whether the old one is as listed is looked at later.
+        if was_listed_as(entry, &current) || current.kind == Kind::Folder {
             return Ok(None);
         }
         match self.job.compare.difference(&pair.entry, &current) {
             Status::Same => Ok(Some(current)),
-            _ => {
-                let message = "it changed since it was listed";
-                let (kind, path) = (ErrorKind::Changed, pair.path());
-                Err(headworks_storage::Error::new(
-                    kind, "replace", &path, message,
-                ))
-            }
+            _ => Err(changed(&pair.path())),
         }
     }
 
@@ -187,18 +196,19 @@ impl CopyRun<'_> {
         state: &StateReader,
         mut pair: Pair,
         candidate: Candidate,
-        survey: Survey,
+        (survey, is_begun): (Survey, bool),
     ) -> Result<()> {
         let staged = names::staged(&self.job.id, &pair.entry.name);
         let record = match self.stage_entry(&pair, &staged).await? {
-            Staged::Done(entry, hash, modified) => {
+            Staged::Done(entry, hash, revealed) => {
                 self.count_removals(state, &[(candidate.clone(), survey)])
                     .await?;
-                match self.swap(&candidate, &staged).await {
+                match self.swap(&candidate, &staged, is_begun).await {
                     Ok(()) => {
-                        pair.entry.modified = pair.entry.modified.or(modified);
+                        revealed.apply(&mut pair.entry);
                         let name = pair.entry.name.clone();
-                        Record::Done(Entry { name, ..*entry }, hash)
+                        let entry = self.copier.as_listed(Entry { name, ..*entry });
+                        Record::Done(entry, hash, revealed.posix)
                     }
                     Err(error) => {
                         let _ = self.job.destination.remove(&pair.folder, &staged).await;
@@ -226,8 +236,15 @@ impl CopyRun<'_> {
     }
 
     /// Removes the old entry and gives its name to the complete new one.
-    async fn swap(&self, candidate: &Candidate, staged: &[u8]) -> headworks_storage::Result<()> {
+    async fn swap(
+        &self,
+        candidate: &Candidate,
+        staged: &[u8],
+        is_begun: bool,
+    ) -> headworks_storage::Result<()> {
         let Candidate { folder, entry, .. } = candidate;
+        // The new entry took its time.
+        self.survey_unchanged(candidate, is_begun).await?;
         self.delete_or_quarantine(folder, &entry.name).await?;
         let destination = &self.job.destination;
         let call = async || {
@@ -242,10 +259,10 @@ impl CopyRun<'_> {
     async fn stage_entry(&self, pair: &Pair, name: &[u8]) -> Result<Staged> {
         for attempt in 1.. {
             let error = match self.copier.copy_entry_as(pair, Status::Missing, name).await {
-                Ok(TransferOutcome::Done(entry, hash, modified))
+                Ok(TransferOutcome::Done(entry, hash, revealed))
                     if pair.entry.kind != Kind::File || entry.size == pair.entry.size =>
                 {
-                    return Ok(Staged::Done(entry, hash, modified));
+                    return Ok(Staged::Done(entry, hash, revealed));
                 }
                 Ok(TransferOutcome::Done(entry, ..)) => {
                     let (came, size) = (entry.size, pair.entry.size);
@@ -280,15 +297,19 @@ impl CopyRun<'_> {
         for file in self.quarantined_files()? {
             let state = self.job.state()?;
             let is_permanent = matches!(self.options.delete, Delete::Permanent { .. });
-            let is_removed = is_permanent && is_complete(&state, file.replaced_by)?;
+            let mut is_removed = is_permanent && is_complete(&state, file.replaced_by)?;
+            let mut reason = "the folder that replaces it was not copied completely".to_owned();
             if is_removed {
                 let destination = &self.job.destination;
                 let call = async || destination.remove(&file.folder, &file.new).await;
                 match self.surveyor.with_retries(call).await {
-                    Err(error) if error.kind() != ErrorKind::NotFound => {
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) if error.fault() == Fault::Fatal => {
                         return Err(Side::Destination.error(error));
                     }
-                    _ => {}
+                    // It must not end every later run.
+                    Err(error) => (is_removed, reason) = (false, error.to_string()),
+                    Ok(()) => {}
                 }
                 self.remove_empty_quarantine(&file.folder).await;
             }
@@ -304,8 +325,8 @@ impl CopyRun<'_> {
                             ON CONFLICT (key) DO UPDATE SET value = value + 1";
                 transaction.execute(more, [])?;
                 let path = file.folder.join(&file.new);
-                let message = "kept in quarantine because the folder that replaces it was not copied completely";
-                log(transaction, &format!("{}: {message}", display(&path)))
+                let message = format!("{}: kept in quarantine: {reason}", display(&path));
+                log(transaction, &message)
             };
             self.job.writer.write(write).await?;
         }
@@ -332,7 +353,7 @@ impl CopyRun<'_> {
     }
 
     /// Removes quarantine folders that are empty. If that fails, they stay.
-    async fn remove_empty_quarantine(&self, folder: &Folder) {
+    pub(super) async fn remove_empty_quarantine(&self, folder: &Folder) {
         let mut at = folder.clone();
         while let Some((above, name)) = at.split()
             && let Ok(children) = self.surveyor.children(&at).await
@@ -349,7 +370,7 @@ impl CopyRun<'_> {
 
 /// The result of copying an entry under a temporary name.
 enum Staged {
-    Done(Box<Entry>, Option<[u8; 32]>, Option<i64>),
+    Done(Box<Entry>, Option<[u8; 32]>, Revealed),
     Failed(Record),
     Stopped,
 }

@@ -20,6 +20,8 @@ pub(crate) struct Survey {
     pub(crate) entries: u64,
     /// Excluded entries. They stay, and so do the folders that contain them.
     pub(crate) protected: u64,
+    /// Entries inside that were made or changed since the plan began: nobody has seen them in it.
+    pub(crate) unseen: u64,
 }
 
 /// Counts what a deletion would remove. Read-only.
@@ -27,6 +29,8 @@ pub(crate) struct Surveyor {
     destination: Arc<dyn Backend>,
     /// `None` if excluded entries are removed like others.
     protection: Option<Protection>,
+    /// When the plan began, less the step in which the destination keeps times.
+    plan_began: i64,
     attempts: u32,
     backoff: Backoff,
 }
@@ -66,9 +70,12 @@ impl Surveyor {
                 rules: load_rules(state)?,
             }),
         };
+        let step = job.destination.capabilities().modified.unwrap_or_default();
+        let step = i64::try_from(step.as_nanos()).unwrap_or(i64::MAX);
         Ok(Surveyor {
             destination: job.destination.clone(),
             protection,
+            plan_began: state.plan_began()?.saturating_sub(step.saturating_sub(1)),
             attempts: job.settings.attempts,
             backoff: job.settings.backoff,
         })
@@ -78,6 +85,12 @@ impl Surveyor {
     pub(crate) fn protects(&self, folder: &Folder, entry: &Entry) -> bool {
         let protection = self.protection.as_ref();
         protection.is_some_and(|protection| protection.covers(folder, entry))
+    }
+
+    /// Whether an entry was made or changed since the plan began. Both times are by the
+    /// destination's clock, where it has one of its own.
+    fn is_unseen(&self, entry: &Entry) -> bool {
+        entry.modified.is_some_and(|at| at > self.plan_began)
     }
 
     /// Counts an entry with everything in it.
@@ -106,6 +119,7 @@ impl Surveyor {
             let (inside, folders) = self.survey_folder(&path).await?;
             found.entries += inside.entries;
             found.protected += inside.protected;
+            found.unseen += inside.unseen;
             let mut kept = (inside.protected > 0).then_some(at);
             while let Some(level) = kept.filter(|level| !folders_seen[*level].stays) {
                 folders_seen[level].stays = true;
@@ -136,6 +150,7 @@ impl Surveyor {
                         continue;
                     }
                     found.entries += 1;
+                    found.unseen += u64::from(self.is_unseen(&entry));
                     if entry.kind == Kind::Folder {
                         folders.push(folder.child(&entry.name));
                     }

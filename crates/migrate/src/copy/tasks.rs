@@ -1,8 +1,11 @@
 //! The tasks of the pool's workers.
 
 use super::overlap;
-use super::record::{Record, failure, mark_touched, write_failed_folder, write_made, write_record};
-use super::transfer::TransferOutcome;
+use super::record::{
+    Record, failure, mark_touched, without_losses, write_failed_folder, write_loss, write_made,
+    write_posix, write_record,
+};
+use super::transfer::{Revealed, TransferOutcome};
 use crate::names;
 use crate::progress::Progress;
 use crate::status::{Difference, Status};
@@ -10,8 +13,8 @@ use crate::store::{CommitMode, FolderId, Pair, Writer, put_destination, put_fail
 use headworks_core::{Backoff, Cost, Job as PoolJob};
 use headworks_pool::{Handler, Health, Permits, Report, Run};
 use headworks_storage::{
-    Backend, CopyItem, CopyOutcome, Entry, Error, ErrorKind, Fault, Folder, Kind, Precondition,
-    failpoint, on_this_thread,
+    Backend, CopyItem, CopyOutcome, Entry, Error, ErrorKind, Fault, Folder, Kind, Posix,
+    Precondition, failpoint, on_this_thread,
 };
 use parking_lot::Mutex;
 use rusqlite::Transaction;
@@ -74,6 +77,10 @@ pub(super) struct Copier {
     /// Cancelled when the plan is finished; `None` if the copy runs after the plan.
     pub(super) plan_done: Option<CancellationToken>,
 }
+
+/// The job was stopped while a transfer waited.
+#[derive(Debug)]
+pub(super) struct Stopped;
 
 /// The error that ended the whole run, and its side.
 pub(super) type Fatal = Arc<Mutex<Option<(&'static str, Error)>>>;
@@ -173,6 +180,18 @@ impl Copier {
         result
     }
 
+    /// Returns a new entry as a listing records it: where times are not kept, that of the write
+    /// says nothing about the source.
+    pub(super) fn as_listed(&self, entry: Entry) -> Entry {
+        match self.destination.capabilities().modified {
+            Some(_) => entry,
+            None => Entry {
+                modified: None,
+                ..entry
+            },
+        }
+    }
+
     /// Waits while the job is paused. Called before every entry, and every piece of a large one.
     pub(super) async fn wait_while_paused(&self) {
         self.progress
@@ -180,14 +199,19 @@ impl Copier {
             .await;
     }
 
-    pub(super) async fn throttle(&self, bytes: u64) {
+    /// Waits until this many bytes may be sent. Fails if the job is stopped meanwhile: with a low
+    /// limit that can take minutes.
+    pub(super) async fn throttle(&self, bytes: u64) -> Result<(), Stopped> {
         self.wait_while_paused().await;
         if let Some(bandwidth) = &self.bandwidth {
-            let permit = bandwidth.acquire(PoolJob::new(()).cost(Cost(bytes))).await;
-            if let Ok(permit) = permit {
+            let permit = bandwidth.acquire(PoolJob::new(()).cost(Cost(bytes)));
+            let permit = self.stop.run_until_cancelled(permit).await;
+            if let Ok(permit) = permit.ok_or(Stopped)? {
                 permit.finish(Report::done());
             }
         }
+        self.progress.add_sent(bytes);
+        Ok(())
     }
 
     /// Copies the files in the list, and leaves those to be retried in it.
@@ -202,8 +226,7 @@ impl Copier {
                     Some(done) => results.extend(done),
                     None => {
                         for (pair, status) in batch {
-                            self.wait_while_paused().await;
-                            results.push(self.copy_entry(pair, *status).await);
+                            results.push(self.copy_unless_stopped(pair, *status).await);
                         }
                     }
                 }
@@ -211,9 +234,9 @@ impl Copier {
         }
         for ((mut pair, status), result) in files.drain(..).zip(results) {
             let record = match result.and_then(|done| check_size(&pair, done)) {
-                Ok(TransferOutcome::Done(entry, hash, modified)) => {
-                    pair.entry.modified = pair.entry.modified.or(modified);
-                    Record::Done(*entry, hash)
+                Ok(TransferOutcome::Done(entry, hash, revealed)) => {
+                    revealed.apply(&mut pair.entry);
+                    Record::Done(self.as_listed(*entry), hash, revealed.posix)
                 }
                 Ok(TransferOutcome::Changed) => Record::Changed,
                 Ok(TransferOutcome::Stopped) => continue,
@@ -237,6 +260,18 @@ impl Copier {
         fault
     }
 
+    async fn copy_unless_stopped(
+        &self,
+        pair: &Pair,
+        status: Status,
+    ) -> Result<TransferOutcome, Error> {
+        self.wait_while_paused().await;
+        match self.is_cancelled() {
+            true => Ok(TransferOutcome::Stopped),
+            false => self.copy_entry(pair, status).await,
+        }
+    }
+
     /// Copies files with one call to the storage, if both storages support that.
     async fn copy_batch(
         &self,
@@ -251,17 +286,26 @@ impl Copier {
         }
         let items: Vec<CopyItem> = files.iter().map(|(pair, _)| self.copy_item(pair)).collect();
         let folder = &files.first()?.0.folder;
-        self.throttle(items.iter().map(|item| item.entry.size).sum())
-            .await;
+        // Asked first: files that are sent one by one are charged for then.
+        let copy = self.destination.copy_batch(&*self.source, folder, &items)?;
+        let bytes = items.iter().map(|item| item.entry.size).sum();
+        if self.is_cancelled() || self.throttle(bytes).await.is_err() {
+            let stopped = files.iter().map(|_| Ok(TransferOutcome::Stopped));
+            return Some(stopped.collect());
+        }
         failpoint::hit("before-batch");
-        let results = self
-            .destination
-            .copy_batch(&*self.source, folder, &items)?
-            .await;
+        let results = copy.await;
         failpoint::hit("after-batch");
         let transferred = |result: Result<CopyOutcome, Error>| {
             result.map(|copied| match copied {
-                CopyOutcome::Done(entry) => TransferOutcome::Done(entry.into(), None, None),
+                CopyOutcome::Done(entry) => {
+                    TransferOutcome::Done(entry.into(), None, Revealed::default())
+                }
+                CopyOutcome::DoneWith(entry, posix) => {
+                    let posix = Some(posix);
+                    let modified = None;
+                    TransferOutcome::Done(entry.into(), None, Revealed { modified, posix })
+                }
                 CopyOutcome::Changed => TransferOutcome::Changed,
             })
         };
@@ -356,12 +400,12 @@ impl Copier {
         let mut failed = Vec::new();
         let mut to_retry = Vec::new();
         let mut fault = None;
-        for folder in folders.drain(..) {
+        for mut folder in folders.drain(..) {
             self.wait_while_paused().await;
-            match self.set_attributes(&folder).await {
-                Ok(entry) => {
+            match self.set_attributes(&mut folder).await {
+                Ok((entry, posix)) => {
                     failpoint::hit("after-settle");
-                    settled.push((folder, entry));
+                    settled.push((folder, self.as_listed(entry), posix));
                 }
                 Err(error) => match self.classify(&error, attempt) {
                     ErrorAction::Abort => {}
@@ -377,13 +421,18 @@ impl Copier {
         self.progress.failed.fetch_add(failed.len() as u64, Relaxed);
         let pass = self.pass;
         let write = move |transaction: &Transaction<'_>| {
-            for (folder, entry) in &settled {
+            for (folder, entry, posix) in &settled {
                 let name = &folder.entry.name;
+                if let Some(posix) = posix {
+                    write_posix(transaction, folder.parent, name, *posix)?;
+                }
                 let entry = Entry {
                     name: name.clone(),
                     ..entry.clone()
                 };
-                put_destination(transaction, folder.parent, &entry, pass)?;
+                let recorded = without_losses(&entry, &folder.entry);
+                put_destination(transaction, folder.parent, &recorded, pass)?;
+                write_loss(transaction, folder.parent, &entry)?;
                 let mut update =
                     transaction.prepare_cached("UPDATE folder SET touched = 0 WHERE id = ?")?;
                 update.execute([folder.id])?;
@@ -404,7 +453,15 @@ impl Copier {
         fault
     }
 
-    async fn set_attributes(&self, folder: &FolderWork) -> Result<Entry, Error> {
+    /// Sets the attributes of a folder. Returns its entry, and its owner and permissions if they
+    /// are others than listed.
+    async fn set_attributes(
+        &self,
+        folder: &mut FolderWork,
+    ) -> Result<(Entry, Option<Posix>), Error> {
+        let posix = self.new_posix(folder).await?;
+        let mut wanted = folder.entry.clone();
+        wanted.posix = posix.or(wanted.posix);
         let both_support =
             self.source.capabilities().extended && self.destination.capabilities().extended;
         let extended = match both_support {
@@ -414,9 +471,29 @@ impl Copier {
             }
             false => Vec::new(),
         };
-        self.destination
-            .set_attributes(&folder.path, None, &folder.entry, extended)
-            .await
+        let entry = self
+            .destination
+            .set_attributes(&folder.path, None, &wanted, extended, &Precondition::Any)
+            .await?;
+        // Only now: a retry has to find again that they are others than listed.
+        folder.entry = wanted;
+        Ok((entry, posix))
+    }
+
+    /// Returns the owner and permissions of a source folder if they are others than listed.
+    async fn new_posix(&self, folder: &FolderWork) -> Result<Option<Posix>, Error> {
+        if !self.source.capabilities().posix || !self.destination.capabilities().posix {
+            return Ok(None);
+        }
+        let current = self.on_source(self.source.stat(&folder.path, None)).await;
+        match current {
+            Ok(current) => Ok(current
+                .posix
+                .filter(|_| current.posix != folder.entry.posix)),
+            // Removed since it was listed: the next plan notices.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! Transfer of one entry through this process.
 
 use super::tasks::{Copier, precondition};
+use crate::progress::Progress;
 use crate::status::{Difference, Status};
 use crate::store::Pair;
 use headworks_storage::{
-    Chunks, Entry, Error, ErrorKind, Extended, Kind, Precondition, Upload, UploadPlan, failpoint,
+    Chunks, Entry, Error, ErrorKind, Extended, Kind, Posix, Precondition, Upload, UploadPlan,
+    failpoint,
 };
 use rusqlite::params;
 use sha2::digest::common::hazmat::SerializableState;
@@ -18,12 +20,33 @@ const BANDWIDTH_STEP: u64 = 4 << 20;
 
 /// The result of a transfer.
 pub(super) enum TransferOutcome {
-    /// The entry at the destination, the hash of its bytes, and the source's time if only reading
-    /// revealed it.
-    Done(Box<Entry>, Option<[u8; 32]>, Option<i64>),
+    /// The entry at the destination, the hash of its bytes, and what was learned about the source.
+    Done(Box<Entry>, Option<[u8; 32]>, Revealed),
     Changed,
     /// The job was stopped. Checkpoints are saved.
     Stopped,
+}
+
+/// Attributes of a source entry that copying revealed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Revealed {
+    /// Its time, if the listing did not contain it.
+    pub(super) modified: Option<i64>,
+    /// Its owner and permissions, if they are others than listed.
+    pub(super) posix: Option<Posix>,
+}
+
+impl Revealed {
+    /// Returns the owner and permissions of an entry if they are others than listed.
+    fn new_posix(current: Option<Posix>, listed: &Entry) -> Option<Posix> {
+        current.filter(|_| current != listed.posix)
+    }
+
+    /// Completes the row of the source.
+    pub(super) fn apply(self, entry: &mut Entry) {
+        entry.modified = entry.modified.or(self.modified);
+        entry.posix = self.posix.or(entry.posix);
+    }
 }
 
 /// The saved progress of a large file.
@@ -51,6 +74,44 @@ impl Checkpoint {
         Checkpoint {
             offset: upload.offset(),
             hash: hash.state(),
+        }
+    }
+}
+
+/// The result of sending a part.
+enum Sent {
+    All,
+    /// The source is not as listed, or has another number of bytes.
+    Mismatch,
+    /// The job was stopped.
+    Stopped,
+}
+
+/// Shows the bytes of a large file while it is being sent. When the file has ended, whatever the
+/// result, its size is counted with the others.
+struct LiveBytes<'p> {
+    progress: Option<&'p Progress>,
+    shown: u64,
+}
+
+impl<'p> LiveBytes<'p> {
+    fn new(progress: &'p Progress, is_large: bool) -> LiveBytes<'p> {
+        let progress = is_large.then_some(progress);
+        LiveBytes { progress, shown: 0 }
+    }
+
+    fn set(&mut self, offset: u64) {
+        if let Some(progress) = self.progress {
+            progress.add_done(0, offset.saturating_sub(self.shown));
+            self.shown = self.shown.max(offset);
+        }
+    }
+}
+
+impl Drop for LiveBytes<'_> {
+    fn drop(&mut self) {
+        if let Some(progress) = self.progress {
+            progress.bytes.fetch_sub(self.shown, Relaxed);
         }
     }
 }
@@ -92,33 +153,43 @@ impl Copier {
         target_name: &[u8],
     ) -> Result<TransferOutcome, Error> {
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
+        let is_metadata = status == Status::Different(Difference::Metadata);
         // A file is checked after it was read instead: that covers all of its bytes with one call
         // less.
-        if pair.entry.kind != Kind::File {
-            let current = self.on_source(self.source.stat(folder, Some(name))).await?;
-            if !is_unchanged(&current, &pair.entry) {
-                return Ok(TransferOutcome::Changed);
-            }
+        if pair.entry.kind == Kind::File && !is_metadata {
+            return self.copy_file(pair, target_name).await;
         }
-        if status == Status::Different(Difference::Metadata) {
+        let current = self.on_source(self.source.stat(folder, Some(name))).await?;
+        if !is_unchanged(&current, &pair.entry) {
+            return Ok(TransferOutcome::Changed);
+        }
+        let revealed = Revealed {
+            modified: None,
+            posix: Revealed::new_posix(current.posix, &pair.entry),
+        };
+        let mut item = self.copy_item(pair);
+        revealed.apply(&mut item.entry);
+        if is_metadata {
             let extended = self.extended_attributes(pair).await?;
             let entry = self
                 .destination
-                .set_attributes(folder, Some(name), &pair.entry, extended)
+                .set_attributes(
+                    folder,
+                    Some(name),
+                    &item.entry,
+                    extended,
+                    &item.precondition,
+                )
                 .await?;
-            return Ok(TransferOutcome::Done(entry.into(), None, None));
+            return Ok(TransferOutcome::Done(entry.into(), None, revealed));
         }
-        if pair.entry.kind == Kind::File {
-            return self.copy_file(pair, target_name).await;
-        }
-        let mut item = self.copy_item(pair);
         if item.entry.name != target_name {
             // A temporary name of this job.
             item.precondition = Precondition::Any;
             item.entry.name = target_name.to_vec();
         }
         let entry = self.destination.make_node(folder, &item).await?;
-        Ok(TransferOutcome::Done(entry.into(), None, None))
+        Ok(TransferOutcome::Done(entry.into(), None, revealed))
     }
 
     async fn extended_attributes(&self, pair: &Pair) -> Result<Extended, Error> {
@@ -158,18 +229,29 @@ impl Copier {
         if keeps_parts && part.is_none() {
             self.save_part(pair, &mut *upload, &checkpoint).await?;
         }
+        // A durable part can be resumed; anything else is removed.
+        let is_resumable = |end| part.is_some() || end > PART_SIZE || keeps_parts;
+        let mut live = LiveBytes::new(&self.progress, is_large);
+        live.set(upload.offset());
         let mut chunks = None;
         // An empty file must be read too where reading reveals its metadata.
         let mut unread = size == 0 && self.read_reveals_metadata();
         while upload.offset() < size || unread {
             unread = false;
             let end = size.min(upload.offset() + PART_SIZE);
-            let sent = self.send_part(pair, &mut *upload, &mut hash, end, (&mut chunks, &mut info));
+            let reading = (&mut chunks, &mut info, &mut live);
+            let sent = self.send_part(pair, &mut *upload, &mut hash, end, reading);
             match sent.await {
-                Ok(true) => {}
-                Ok(false) => {
+                Ok(Sent::All) => {}
+                Ok(Sent::Mismatch) => {
                     upload.abort().await?;
                     return self.size_mismatch(pair).await;
+                }
+                Ok(Sent::Stopped) => {
+                    if !is_resumable(end) {
+                        let _ = upload.abort().await;
+                    }
+                    return Ok(TransferOutcome::Stopped);
                 }
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
                     // Which of the bytes are wrong is not known, so no part of them is resumed.
@@ -179,8 +261,7 @@ impl Copier {
                     return Err(error);
                 }
                 Err(error) => {
-                    // A durable part can be resumed; anything else is removed.
-                    if part.is_none() && end <= PART_SIZE && !keeps_parts {
+                    if !is_resumable(end) {
                         let _ = upload.abort().await;
                     }
                     return Err(error);
@@ -200,25 +281,28 @@ impl Copier {
             }
         }
         // Where every read reveals the source's metadata, it has been checked already.
+        let mut revealed = Revealed::default();
         if !self.read_reveals_metadata() {
-            let is_same = match chunks.as_ref().and_then(|chunks| chunks.entry_at_end()) {
-                Some(current) => is_unchanged(current, &pair.entry),
-                None => {
-                    let current = self.on_source(self.source.stat(folder, Some(name))).await?;
-                    is_unchanged(&current, &pair.entry)
-                }
+            let at_end = chunks.as_ref().and_then(|chunks| chunks.entry_at_end());
+            let current = match at_end {
+                Some(current) => current.clone(),
+                None => self.on_source(self.source.stat(folder, Some(name))).await?,
             };
-            if !is_same {
+            if !is_unchanged(&current, &pair.entry) {
                 upload.abort().await?;
                 return Ok(TransferOutcome::Changed);
             }
+            revealed.posix = Revealed::new_posix(current.posix, &pair.entry);
         }
         let extended = match self.passes_metadata() {
             true => info.extended,
             false => self.extended_attributes(pair).await?,
         };
+        revealed.modified = info.modified;
+        // Permissions that were taken away since the listing must not be given to the copy.
         let like = Entry {
             modified: info.modified,
+            posix: revealed.posix.or(pair.entry.posix),
             ..pair.entry.clone()
         };
         let entry = upload.finish(like, extended).await?;
@@ -227,7 +311,7 @@ impl Copier {
         let is_checked = chunks.is_none_or(|chunks| chunks.is_checked());
         let hash = hash.0.filter(|_| is_checked);
         let digest = hash.map(|hasher| hasher.finalize().into());
-        Ok(TransferOutcome::Done(entry.into(), digest, info.modified))
+        Ok(TransferOutcome::Done(entry.into(), digest, revealed))
     }
 
     /// Decides between a changed source and lost bytes. If the source claims not to have changed,
@@ -344,35 +428,44 @@ impl Copier {
         }
     }
 
-    /// Sends bytes up to `end`, or a little beyond. Returns whether the source is as listed and has
-    /// that many bytes.
+    /// Sends bytes up to `end`, or a little beyond.
     async fn send_part(
         &self,
         pair: &Pair,
         upload: &mut dyn Upload,
         hash: &mut RunningHash,
         end: u64,
-        (chunks, info): (&mut Option<Box<dyn Chunks>>, &mut SourceInfo),
-    ) -> Result<bool, Error> {
+        (chunks, info, live): (
+            &mut Option<Box<dyn Chunks>>,
+            &mut SourceInfo,
+            &mut LiveBytes<'_>,
+        ),
+    ) -> Result<Sent, Error> {
         while !self.checksum && upload.offset() < end {
             let step = BANDWIDTH_STEP.min(end - upload.offset());
-            let direct = upload.copy_from(&*self.source, &pair.folder, &pair.entry.name, step);
-            let Some(direct) = direct else { break };
-            self.throttle(step).await;
+            let Some(direct) =
+                upload.copy_from(&*self.source, &pair.folder, &pair.entry.name, step)
+            else {
+                break;
+            };
+            if self.throttle(step).await.is_err() {
+                return Ok(Sent::Stopped);
+            }
             hash.0 = None;
             match direct.await {
                 // The source has fewer bytes than were listed.
-                Err(error) if error.kind() == ErrorKind::Changed => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Changed => return Ok(Sent::Mismatch),
                 copied => copied?,
             }
+            live.set(upload.offset());
         }
         let from = upload.offset();
         if from == end && from > 0 {
-            return Ok(true);
+            return Ok(Sent::All);
         }
         if chunks.is_none() {
             let Some(begun) = self.read(pair, from, info).await? else {
-                return Ok(false);
+                return Ok(Sent::Mismatch);
             };
             *chunks = Some(begun);
         }
@@ -382,20 +475,24 @@ impl Copier {
         {
             let chunk = match self.on_source(reading.next()).await {
                 Ok(Some(chunk)) => chunk,
-                Ok(None) => return Ok(upload.offset() == pair.entry.size),
-                Err(error) if error.kind() == ErrorKind::Changed => return Ok(false),
+                Ok(None) if upload.offset() == pair.entry.size => return Ok(Sent::All),
+                Ok(None) => return Ok(Sent::Mismatch),
+                Err(error) if error.kind() == ErrorKind::Changed => return Ok(Sent::Mismatch),
                 Err(error) => return Err(error),
             };
             // A server that sends more than it announced must not fill the memory: a small file is
             // buffered until it is complete.
             if upload.offset() + chunk.len() as u64 > pair.entry.size {
-                return Ok(false);
+                return Ok(Sent::Mismatch);
             }
-            self.throttle(chunk.len() as u64).await;
+            if self.throttle(chunk.len() as u64).await.is_err() {
+                return Ok(Sent::Stopped);
+            }
             hash.update(&chunk);
             upload.write(chunk).await?;
+            live.set(upload.offset());
         }
-        Ok(true)
+        Ok(Sent::All)
     }
 
     /// Starts reading at `from`; `None` if the file changed since it was listed.

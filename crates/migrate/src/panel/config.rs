@@ -1,4 +1,5 @@
-//! The `[migrate]` section: the jobs that the page shows.
+//! The `[migrate]` section of the configuration: the jobs that the console shows, and the folder of
+//! its demo.
 
 use std::path::PathBuf;
 

@@ -9,9 +9,12 @@ use headworks_service::shutdown::Shutdown;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 
-/// Slow, unreliable and nested, so that it runs for about a minute.
+/// Slow, unreliable and nested: about a thousand folders.
 const TREE: &str =
     "depth=6&dirs=2-4&files=2-12&size=1k~256k&latency=30ms&errors=4&overload=1&names=plain,spaces";
+/// Listings per second and side. Without this bound the concurrency adapts to the latency, and the
+/// plan is over before anyone has watched it.
+const LISTINGS_PER_SECOND: f64 = 25.0;
 /// Maximum number of concurrent synthetic migrations.
 const AT_ONCE: usize = 4;
 
@@ -85,7 +88,11 @@ impl Demos {
 
 fn open(state: &Path, source: &str, destination: &Path) -> Result<Job> {
     let between = Some((source.as_ref(), destination.as_os_str()));
-    Job::open(state, between, &Filters::default(), Settings::default())
+    let settings = Settings {
+        requests: Some(LISTINGS_PER_SECOND),
+        ..Settings::default()
+    };
+    Job::open(state, between, &Filters::default(), settings)
 }
 
 /// Runs a job on a blocking thread, because it reads its state file between calls.

@@ -199,6 +199,9 @@ impl Lister {
             (first, discard_previous) = (false, false);
             page = next;
             self.wait_while_paused(pending).await;
+            if self.stop.is_cancelled() {
+                return Ok(()); // the next run resumes at the last durable page
+            }
         }
     }
 
@@ -221,6 +224,7 @@ impl Lister {
         let state_file_in_tree = self.state_file_in_tree.as_ref();
         let is_ours = |name: &[u8]| {
             names::is_ours(&self.job, &folder.path, name)
+                || (self.side == Side::Destination && names::is_quarantine(&folder.path, name))
                 || state_file_in_tree.is_some_and(|file| file.owns(&folder.path, name))
         };
         // The marker of a folder that is known already.
@@ -243,8 +247,12 @@ impl Lister {
         if !last {
             task.folder.progress.page_stored(page.cursor.clone());
         }
-        let excludes =
-            |entry: &Entry| self.side == Side::Source && self.filter.excludes(&folder.path, entry);
+        // The quarantine of an earlier job into this tree is not migrated, but counted.
+        let excludes = |entry: &Entry| {
+            self.side == Side::Source
+                && (self.filter.excludes(&folder.path, entry)
+                    || names::is_quarantine(&folder.path, &entry.name))
+        };
         // Packed at once, while the entries are in the cache, unless their names may still be
         // needed.
         let folds = self.compare.folds_names();
@@ -267,7 +275,7 @@ impl Lister {
         });
         let mut rows: Vec<EntryRow> = rows.collect();
         if folds && self.side == Side::Source {
-            let mut taken = FoldedNames::new(&self.compare);
+            let mut taken = FoldedNames::new(self.compare.destination);
             rows.iter_mut().for_each(|row| taken.mark(row));
         }
         ListedPage {

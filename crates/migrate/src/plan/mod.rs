@@ -14,6 +14,7 @@ mod times;
 mod walk;
 
 pub(crate) use lister::DurableNames;
+pub(crate) use pages::FoldedNames;
 pub(crate) use times::fetch_missing_times;
 pub(crate) use walk::walk;
 

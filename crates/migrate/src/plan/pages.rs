@@ -7,7 +7,7 @@ use crate::store::{
     EntryRow, FolderRow, PackedFiles, Selection, known_modified, plain_files, put_destination,
     put_destinations, put_sources,
 };
-use headworks_storage::{Cursor, Entry, Kind};
+use headworks_storage::{Capabilities, Cursor, Entry, Kind};
 use rusqlite::{Transaction, params};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -102,7 +102,7 @@ fn mark_conflicts(
     compare: &Comparison,
 ) -> rusqlite::Result<()> {
     let query = "SELECT name FROM source WHERE parent = ? AND excluded = 0 ORDER BY name";
-    let mut taken = FoldedNames::new(compare);
+    let mut taken = FoldedNames::new(compare.destination);
     let mark = "UPDATE source SET excluded = ? WHERE parent = ? AND name = ?";
     for name in names(transaction, query, folder)? {
         if !taken.take(&name) {
@@ -153,21 +153,21 @@ fn take_names_of_source(
 }
 
 /// Names that are taken in a folder, in the form in which the destination compares them.
-pub(super) struct FoldedNames<'c> {
-    compare: &'c Comparison,
+pub(crate) struct FoldedNames {
+    destination: Capabilities,
     taken: HashMap<Option<Vec<u8>>, Vec<u8>>,
 }
 
-impl<'c> FoldedNames<'c> {
-    pub(super) fn new(compare: &'c Comparison) -> FoldedNames<'c> {
+impl FoldedNames {
+    pub(crate) fn new(destination: Capabilities) -> FoldedNames {
         let taken = HashMap::new();
-        FoldedNames { compare, taken }
+        FoldedNames { destination, taken }
     }
 
     /// Takes a name. Returns `false` if another one is taken that the destination cannot tell from
     /// it.
-    fn take(&mut self, name: &[u8]) -> bool {
-        let folded = self.compare.destination.fold(name);
+    pub(crate) fn take(&mut self, name: &[u8]) -> bool {
+        let folded = self.destination.fold(name);
         self.taken.entry(folded).or_insert_with(|| name.to_vec()) == name
     }
 

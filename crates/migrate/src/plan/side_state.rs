@@ -2,6 +2,7 @@
 
 use super::lister::Batch;
 use super::walk::CountByDepth;
+use crate::concurrency::Concurrency;
 use crate::error::Result;
 use crate::side::Side;
 use crate::status::{DstState, SrcState};
@@ -16,6 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Maximum number of folders in memory per side.
 pub(super) const WINDOW: usize = 4096;
@@ -57,13 +59,19 @@ impl ListingProgress {
     }
 }
 
+/// How the listings of a side are cut and limited.
+pub(super) struct ListingLimits {
+    pub(super) concurrency: Concurrency,
+    /// Maximum number of folders per batch.
+    pub(super) max_batch: usize,
+    pub(super) _adjust: AbortOnDropHandle<()>,
+}
+
 pub(super) struct SideState {
     pub(super) side: Side,
     pub(super) rounds: Rounds<Arc<PendingFolder>>,
     pub(super) pool: Pool<Batch>,
-    /// Maximum number of folders per batch, and the number of concurrent batches.
-    pub(super) max_batch: usize,
-    pub(super) workers: usize,
+    pub(super) limits: ListingLimits,
     /// The last folder of this round that was read from the store.
     cursor: i64,
     /// The capabilities of the destination, for its rules about names.
@@ -76,7 +84,7 @@ impl SideState {
     pub(super) fn new(
         side: Side,
         pool: Pool<Batch>,
-        (workers, max_batch): (usize, usize),
+        limits: ListingLimits,
         budget: Duration,
         destination: Capabilities,
         read: &Connection,
@@ -88,8 +96,7 @@ impl SideState {
             side,
             rounds: Rounds::new(config),
             pool,
-            max_batch,
-            workers,
+            limits,
             cursor: 0,
             destination,
             pending: count_pending(side, read)?,

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::side::Side;
 use crate::store::{
-    CommitMode, EntryKey, Pair, Selection, read_pairs, recall_version, remember_version,
+    CommitMode, EntryKey, Pair, PlainFiles, Selection, read_pairs, recall_version, remember_version,
 };
 use futures_util::StreamExt;
 use headworks_storage::{Backend, Entry, ErrorKind, Kind};
@@ -39,7 +39,7 @@ pub(crate) async fn fetch_missing_times(job: &Job) -> Result<()> {
     }
     let mut after: EntryKey = (0, Vec::new());
     loop {
-        let pairs = read_pairs(state.connection(), &after, PAGE)?;
+        let pairs = read_pairs(state.connection(), &after, PlainFiles::All, PAGE)?;
         let Some(last) = pairs.last() else { break };
         after = (last.parent, last.entry.name.clone());
         let mut requests = Vec::new();

@@ -2,8 +2,8 @@
 
 use super::folders;
 use super::lister::{Batch, DurableNames, ListHandler, ListTask, Lister, WalkEvent};
-use super::side_state::{PendingFolder, SideState, WINDOW, unlisted_root};
-use super::{LAG, MAX_LEAD};
+use super::side_state::{ListingLimits, PendingFolder, SideState, WINDOW, unlisted_root};
+use crate::concurrency::Concurrency;
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::side::Side;
@@ -67,20 +67,20 @@ pub(crate) async fn walk(
     let read = job.store.read()?;
     let side = |side| -> Result<SideState> {
         let durable = durable.clone().filter(|_| side == Side::Source);
-        let (pool, sizes) = pool(job, side, sender.clone(), durable)?;
+        let (pool, limits) = pool(job, side, sender.clone(), durable)?;
         // A destination folder must end by `finish`, which declares the folders below it, so its
         // retries are limited by attempts alone.
         let budget = match side {
             Side::Source => job.settings.retry_budget,
             Side::Destination => Duration::MAX,
         };
-        SideState::new(side, pool, sizes, budget, job.compare.destination, &read)
+        SideState::new(side, pool, limits, budget, job.compare.destination, &read)
     };
     let sides = [side(Side::Source)?, side(Side::Destination)?];
     let mut walk = Walk {
         job,
         read,
-        coordinator: Coordinator::new(LAG, MAX_LEAD)?,
+        coordinator: Coordinator::new(job.settings.lag, job.settings.max_lead)?,
         sides,
         sender: sender.clone(),
         events,
@@ -100,14 +100,16 @@ pub(crate) async fn walk(
 /// Folders of a local disk that are listed one after the other on one thread: waking another thread
 /// costs more than a listing.
 const BATCH: usize = 64;
+/// Folders in a batch while nothing is known about the disk.
+const FIRST_BATCH: usize = 16;
 
-/// Returns the pool of a side, its initial number of workers, and the maximum size of a batch.
+/// Returns the pool of a side, the number of concurrent listings, and the maximum size of a batch.
 fn pool(
     job: &Job,
     side: Side,
     events: mpsc::UnboundedSender<WalkEvent>,
     durable: Option<mpsc::Sender<Vec<DurableNames>>>,
-) -> Result<(Pool<Batch>, (usize, usize))> {
+) -> Result<(Pool<Batch>, ListingLimits)> {
     let backend = match side {
         Side::Source => job.source.clone(),
         Side::Destination => job.destination.clone(),
@@ -117,9 +119,15 @@ fn pool(
         .settings
         .workers
         .unwrap_or(backend.capabilities().workers);
+    let local = backend.as_any().is::<headworks_storage::Local>();
+    // While some workers hand over their results and take another batch, others list.
+    let base = match local && job.settings.workers.is_none() {
+        true => (2 * base).min(most),
+        false => base,
+    };
     let rate = job.settings.requests.map(Rate::per_second);
     let limits = Limits {
-        concurrent: u32::try_from(most).ok(),
+        concurrent: u32::try_from(base).ok(),
         requests: rate,
         ..Limits::default()
     };
@@ -134,12 +142,6 @@ fn pool(
         max_waiting: Some(WINDOW),
         targets: vec![target],
         ..Config::default()
-    };
-    let local = backend.as_any().is::<headworks_storage::Local>();
-    // While some workers hand over their results and take another batch, others list.
-    let base = match local && job.settings.workers.is_none() {
-        true => (2 * base).min(most),
-        false => base,
     };
     // A limit on requests counts batches, so a batch must be one request.
     let batch = match local && rate.is_none() {
@@ -161,12 +163,21 @@ fn pool(
         state_file_in_tree: job.state_file_in_tree[side as usize].clone(),
         durable,
     };
-    let pool = Pool::new(
-        config,
-        Workers::new(base, most),
-        ListHandler(Arc::new(lister)),
-    )?;
-    Ok((pool, (base, batch)))
+    // The target's limit decides how many of the workers run at a time.
+    let workers = Workers::new(most, most);
+    let pool = Pool::new(config, workers, ListHandler(Arc::new(lister)))?;
+    let concurrency = Concurrency::new(base);
+    let progress = job.progress.clone();
+    let shown = progress.clone();
+    let work = move || progress.listed_units(side);
+    let show = move |limit, running| shown.sides[side as usize].calls.set(limit, running);
+    let adjust = concurrency.adjust(pool.handle(), most, work, show);
+    let limits = ListingLimits {
+        concurrency,
+        max_batch: batch,
+        _adjust: adjust,
+    };
+    Ok((pool, limits))
 }
 
 impl Walk<'_> {
@@ -336,7 +347,10 @@ impl Walk<'_> {
     /// Submits listings in batches that leave work for every worker.
     fn submit(&mut self, which: Side, listings: Vec<ListTask>) {
         let side = &self.sides[which as usize];
-        let size = (listings.len() / (2 * side.workers)).clamp(1, side.max_batch);
+        let limits = &side.limits;
+        let fair = listings.len() / (2 * limits.concurrency.current());
+        let timely = limits.concurrency.batch(FIRST_BATCH, limits.max_batch);
+        let size = fair.clamp(1, timely);
         let mut left = listings.into_iter();
         loop {
             let batch: Batch = left.by_ref().take(size).collect();

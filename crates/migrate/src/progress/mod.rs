@@ -130,6 +130,26 @@ pub struct Round {
     pub closed: bool,
 }
 
+/// Calls to a storage that run at a time.
+#[derive(Debug, Default)]
+pub struct Calls {
+    /// The present limit.
+    pub limit: AtomicU64,
+    /// The number of running calls.
+    pub running: AtomicU64,
+}
+
+impl Calls {
+    pub(crate) fn set(&self, limit: usize, running: u64) {
+        self.limit.store(limit as u64, Relaxed);
+        self.running.store(running, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> (u64, u64) {
+        (self.limit.load(Relaxed), self.running.load(Relaxed))
+    }
+}
+
 /// The counters of one side of a plan.
 #[derive(Debug, Default)]
 pub struct SideProgress {
@@ -147,6 +167,8 @@ pub struct SideProgress {
     pub relisted: AtomicU64,
     /// Folders whose listing was resumed at a page that an earlier run had reached.
     pub resumed_listings: AtomicU64,
+    /// Running listings.
+    pub calls: Calls,
     activity: AtomicU8,
     rounds: Mutex<Vec<Round>>,
 }
@@ -203,6 +225,10 @@ pub struct Progress {
     pub done: AtomicU64,
     /// Bytes done.
     pub bytes: AtomicU64,
+    /// Bytes that this run sent, in all phases and attempts.
+    sent: AtomicU64,
+    /// Running transfers.
+    pub transfers: Calls,
     /// Items that failed.
     pub failed: AtomicU64,
     /// Whether this run resumes an earlier one.
@@ -230,6 +256,7 @@ impl Progress {
         self.total_bytes.store(bytes, Relaxed);
         self.done.store(0, Relaxed);
         self.bytes.store(0, Relaxed);
+        self.transfers.set(0, 0);
     }
 
     /// Waits while the job is paused, at most until `is_over`.
@@ -237,6 +264,27 @@ impl Progress {
         while self.paused.load(Relaxed) && !is_over() {
             tokio::time::sleep(PAUSE_POLL).await;
         }
+    }
+
+    /// Returns the work of a copy so far: an entry, or a mebibyte of a large one.
+    pub(crate) fn copied_units(&self) -> f64 {
+        self.done.load(Relaxed) as f64 + self.bytes.load(Relaxed) as f64 / f64::from(1 << 20)
+    }
+
+    /// Returns the work of a side's plan so far: a folder, or a thousand entries of a large one.
+    pub(crate) fn listed_units(&self, side: Side) -> f64 {
+        let side = &self.sides[side as usize];
+        side.folders.load(Relaxed) as f64 + side.entries.load(Relaxed) as f64 / 1000.0
+    }
+
+    /// Returns the bytes that this run has sent, including repetitions.
+    #[must_use]
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent.load(Relaxed)
+    }
+
+    pub(crate) fn add_sent(&self, bytes: u64) {
+        self.sent.fetch_add(bytes, Relaxed);
     }
 
     pub(crate) fn add_done(&self, items: u64, bytes: u64) {

@@ -37,6 +37,9 @@ pub struct ProgressSnapshot {
     pub waits_for: Option<String>,
     /// Whether the job is paused.
     pub paused: bool,
+    /// The limit of concurrent transfers, and how many of them run; 0 while not known.
+    #[serde(default)]
+    pub transfers: (u64, u64),
     /// Source and destination.
     pub sides: [SideSnapshot; 2],
 }
@@ -58,6 +61,9 @@ pub struct SideSnapshot {
     pub retried: u64,
     /// Overload responses.
     pub overloads: u64,
+    /// The limit of concurrent listings, and how many of them run; 0 while not known.
+    #[serde(default)]
+    pub listings: (u64, u64),
     /// The rounds, starting at the root.
     pub rounds: Vec<Round>,
 }
@@ -115,6 +121,7 @@ impl RateMeter {
                 .filter(|_| !paused),
             waits_for: waits_for(progress, phase, &sides),
             paused,
+            transfers: progress.transfers.get(),
             sides,
         }
     }
@@ -151,6 +158,7 @@ fn side(progress: &Progress, at: usize) -> SideSnapshot {
         entries: side.entries.load(Relaxed),
         retried: side.retried.load(Relaxed),
         overloads: side.overloads.load(Relaxed),
+        listings: side.calls.get(),
         rounds: side.rounds(),
     }
 }

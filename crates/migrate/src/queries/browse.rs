@@ -117,7 +117,7 @@ impl StateReader {
         let mut statement = self.read.prepare_cached(
             "SELECT coalesce(f.path, x''), x.name, x.phase, x.kind, x.cause, x.attempts, x.parent
              FROM failure x LEFT JOIN folder f ON f.id = x.parent
-             WHERE (x.parent, x.name) > (?, ?) ORDER BY x.parent, x.name LIMIT ?",
+             WHERE (x.parent, x.name) > (?, ?) AND x.kind <> 'Kept' ORDER BY x.parent, x.name LIMIT ?",
         )?;
         let rows = statement.query_map(params![after.0, after.1, limit as i64], |row| {
             let name: Vec<u8> = row.get(1)?;
@@ -135,7 +135,7 @@ impl StateReader {
     }
 
     pub(crate) fn failure_count(&self) -> Result<u64> {
-        let query = "SELECT count(*) FROM failure";
+        let query = "SELECT count(*) FROM failure WHERE kind <> 'Kept'";
         let count: i64 = self.read.query_row(query, [], |row| row.get(0))?;
         Ok(count.cast_unsigned())
     }

@@ -7,14 +7,17 @@ mod reports;
 mod totals;
 
 pub(crate) use browse::BrowsedEntry;
-pub use reports::{Class, Count, EntryReport, Explanation, FailedEntry, Outcome, Summary};
+pub use reports::{
+    Class, Count, EntryReport, Explanation, FailedEntry, LostAttributes, Outcome, Summary,
+};
 pub(crate) use totals::{Totals, roll_up};
 
+use crate::copy::KEPT;
 use crate::error::{Error, Result};
 use crate::filter::Filters;
-use crate::job::stored_probe;
+use crate::job::{stored_capabilities, stored_probe};
 use crate::progress::ProgressSnapshot;
-use crate::status::{Comparison, Difference, Status};
+use crate::status::{Comparison, Difference, SrcState, Status};
 use crate::store::{
     ENTRY, EntryKey, FolderId, Pair, PlainFiles, ROOT, Store, each_pair, meta, path_of,
     plain_files, read_entry, read_pairs,
@@ -36,7 +39,7 @@ const ALL_FOLDERS: FolderRange = ROOT..FolderId::MAX;
 
 /// Returns a key before a folder's first entry, and after all names that the previous folder can
 /// have.
-fn key_before(folder: FolderId) -> EntryKey {
+pub(crate) fn key_before(folder: FolderId) -> EntryKey {
     (folder - 1, vec![0xff; 2048])
 }
 
@@ -85,15 +88,19 @@ impl StateReader {
             let location = OsString::from_vec(location.unwrap_or_default());
             headworks_storage::open(&location).map_err(|error| Error::BadLocation { side, error })
         };
-        let (source, destination) = (
-            open("source", "source")?,
-            open("destination", "destination")?,
-        );
+        let filters: String = meta(&self.read, "filters")?.unwrap_or_default();
+        let filters: Filters = serde_json::from_str(&filters).unwrap_or_default();
+        let destination = open("destination", "destination");
+        // The result is that of the process that runs the job, and the same for every reader.
+        if let Some([source, mut stored]) = stored_capabilities(&self.read)? {
+            let found = destination.ok();
+            stored.name_rule = found.and_then(|found| found.capabilities().name_rule);
+            return Ok(Comparison::new(source, stored, filters.specials));
+        }
+        let (source, destination) = (open("source", "source")?, destination?);
         if let Some(probe) = stored_probe(&self.read)? {
             destination.probe(Some(probe));
         }
-        let filters: String = meta(&self.read, "filters")?.unwrap_or_default();
-        let filters: Filters = serde_json::from_str(&filters).unwrap_or_default();
         Ok(Comparison::new(
             source.capabilities(),
             destination.capabilities(),
@@ -109,7 +116,7 @@ impl StateReader {
     ) -> Result<()> {
         let mut after = key_before(ALL_FOLDERS.start);
         loop {
-            let pairs = read_pairs(&self.read, &after, PAGE)?;
+            let pairs = read_pairs(&self.read, &after, PlainFiles::All, PAGE)?;
             let Some(last) = pairs.last() else {
                 return Ok(());
             };
@@ -284,6 +291,14 @@ impl StateReader {
             .cast_unsigned())
     }
 
+    /// Returns the number of source folders whose entries are not known.
+    pub(crate) fn unlisted_folders(&self) -> Result<u64> {
+        let query = "SELECT count(*) FROM folder WHERE src IN (?, ?)";
+        let states = [SrcState::Pending as i64, SrcState::Failed as i64];
+        let count: i64 = self.read.query_row(query, states, |row| row.get(0))?;
+        Ok(count.cast_unsigned())
+    }
+
     /// Returns the outcome of the job so far.
     ///
     /// # Errors
@@ -316,6 +331,11 @@ impl StateReader {
             .read
             .query_row(query, [], |row| row.get::<_, i64>(0))?
             .cast_unsigned();
+        let query = "SELECT count(*) FROM loss";
+        outcome.incomplete = self
+            .read
+            .query_row(query, [], |row| row.get::<_, i64>(0))?
+            .cast_unsigned();
         let query = "SELECT sum(entries), sum(bytes) FROM (
              SELECT count(*) entries, coalesce(sum(size), 0) bytes FROM source WHERE parent <> 0
              UNION ALL SELECT coalesce(sum(entries), 0), coalesce(sum(bytes), 0) FROM files)";
@@ -331,6 +351,19 @@ impl StateReader {
 
     pub(crate) fn pass(&self) -> Result<i64> {
         Ok(meta(&self.read, "pass")?.unwrap_or(1))
+    }
+
+    /// Returns when the plan of this pass began, in nanoseconds since 1970, by the clock of the
+    /// destination if it has one of its own.
+    pub(crate) fn plan_began(&self) -> Result<i64> {
+        if let Some(there) = meta(&self.read, "began_there")? {
+            return Ok(there);
+        }
+        let began = match meta(&self.read, "pass_began")? {
+            None => meta(&self.read, "began")?,
+            began => began,
+        };
+        Ok(began.unwrap_or(0))
     }
 
     /// Calls `each` for every entry of both sides, by folder and name; those that only the
@@ -374,9 +407,10 @@ impl StateReader {
     pub fn failures(&self, mut each: impl FnMut(&FailedEntry) -> Result<()>) -> Result<()> {
         let mut statement = self.read.prepare(
             "SELECT coalesce(f.path, x''), x.name, x.phase, x.kind, x.cause, x.attempts
-             FROM failure x LEFT JOIN folder f ON f.id = x.parent ORDER BY x.parent, x.name",
+             FROM failure x LEFT JOIN folder f ON f.id = x.parent WHERE x.kind <> ?
+             ORDER BY x.parent, x.name",
         )?;
-        let mut rows = statement.query([])?;
+        let mut rows = statement.query([KEPT])?;
         while let Some(row) = rows.next()? {
             let mut path: Vec<u8> = row.get(0)?;
             path.extend(row.get::<_, Vec<u8>>(1)?);
@@ -386,6 +420,27 @@ impl StateReader {
                 kind: row.get(3)?,
                 cause: row.get(4)?,
                 attempts: row.get(5)?,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Calls `each` for every entry that was copied without some of its attributes.
+    ///
+    /// # Errors
+    /// When the state file cannot be read, or `each` fails.
+    pub fn losses(&self, mut each: impl FnMut(&LostAttributes) -> Result<()>) -> Result<()> {
+        let mut statement = self.read.prepare(
+            "SELECT coalesce(f.path, x''), l.name, l.lost
+             FROM loss l LEFT JOIN folder f ON f.id = l.parent ORDER BY l.parent, l.name",
+        )?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let mut path: Vec<u8> = row.get(0)?;
+            path.extend(row.get::<_, Vec<u8>>(1)?);
+            each(&LostAttributes {
+                path: display(&path).to_string(),
+                lost: row.get(2)?,
             })?;
         }
         Ok(())
@@ -488,7 +543,18 @@ impl PlainNames<'_> {
 /// Returns the status of a pair, including hard links.
 pub(crate) fn status(read: &Connection, compare: &Comparison, pair: &Pair) -> Result<Status> {
     let status = compare.status(pair);
-    if status != Status::Same || !compare.destination.hard_links {
+    if !compare.destination.hard_links {
+        return Ok(status);
+    }
+    // Attributes belong to the file and so to all of its names at the destination, of which the
+    // source may have made several files: this name gets a file of its own.
+    let has_links = |entry: &Entry| entry.kind != Kind::Folder && entry.inode.is_some();
+    if status == Status::Different(Difference::Metadata)
+        && pair.existing.as_ref().is_some_and(has_links)
+    {
+        return Ok(Status::Different(Difference::Link));
+    }
+    if status != Status::Same {
         return Ok(status);
     }
     let Some((parent, name)) = first_link(read, pair)? else {
@@ -537,13 +603,14 @@ pub(crate) fn first_link(read: &Connection, pair: &Pair) -> Result<Option<EntryK
 fn class(pair: &Pair, status: Status, pass: i64) -> Class {
     match (status, &pair.failure) {
         (Status::Excluded, _) => Class::Excluded,
-        (Status::Same, _) if pair.copied == pass => Class::CopyOutcome,
+        (Status::Same, _) if pair.copied == pass => Class::Copied,
         (Status::Same, _) => Class::Same,
         (Status::TypeConflict, None) => Class::TypeConflict,
         (Status::NameConflict, _) => Class::NameConflict,
         (Status::Unsupported, _) => Class::Unsupported,
         (Status::Unknown, _) => Class::Unknown,
         (_, Some((kind, _))) if kind == "Changed" => Class::Changed,
+        (_, Some((kind, _))) if kind == KEPT => Class::Kept,
         (_, Some(_)) => Class::Failed,
         (Status::Missing | Status::Different(_) | Status::NotOnSrc, None) => Class::Left,
     }

@@ -81,13 +81,16 @@ pub enum Class {
     /// It was there already.
     Same,
     /// It was copied.
-    CopyOutcome,
+    #[serde(alias = "copy_outcome")]
+    Copied,
     /// A filter excluded it.
     Excluded,
     /// Not done yet.
     Left,
     /// The source changed during the copy. The next pass copies it.
     Changed,
+    /// The destination's was kept, as `--update` or `--ignore-existing` asks.
+    Kept,
     /// It could not be copied.
     Failed,
     /// A folder is in place of a file, or the reverse.
@@ -106,10 +109,11 @@ impl Class {
     pub const fn word(self) -> &'static str {
         match self {
             Class::Same => "same",
-            Class::CopyOutcome => "copied",
+            Class::Copied => "copied",
             Class::Excluded => "excluded",
             Class::Left => "left",
             Class::Changed => "changed",
+            Class::Kept => "kept",
             Class::Failed => "failed",
             Class::TypeConflict => "type_conflict",
             Class::NameConflict => "name_conflict",
@@ -140,6 +144,9 @@ pub struct Outcome {
     pub not_deleted: u64,
     /// Folders that could not be listed.
     pub failed_folders: u64,
+    /// Entries that were copied without some of their attributes.
+    #[serde(default)]
+    pub incomplete: u64,
 }
 
 impl Outcome {
@@ -203,17 +210,46 @@ pub struct FailedEntry {
 }
 
 impl FailedEntry {
-    /// Returns what to do about it.
+    /// Returns the cause with the path, which not every cause names.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match self.cause.contains(&format!("`{}`", self.path)) {
+            true => self.cause.clone(),
+            false => format!("`{}`: {}", self.path, self.cause),
+        }
+    }
+
+    /// Returns what to do about it. A retry repeats what was planned, so it is no advice where the
+    /// plan itself is out of date, or the storage will say the same again.
     #[must_use]
     pub fn next_step(&self) -> &'static str {
         match self.kind.as_str() {
-            "Changed" => "run it again: the next pass copies the new version",
+            "Changed" if self.phase == "delete" => {
+                "look at it; the next `headworks migrate run SRC DST` lists it again"
+            }
+            "Changed" | "WrongKind" | "Exists" => {
+                "run `headworks migrate run SRC DST` again: the next pass takes it as it is then"
+            }
             "NotFound" => "it was removed while the job ran; the next pass notices",
+            "BadName" => "rename it at the source or exclude it, then plan again",
+            "Unsupported" => "the storage cannot do this: exclude it, or choose another storage",
             "Denied" => "grant this user permission, then run `headworks migrate retry`",
+            "UnknownTime" => "compare the two; without `--update` the destination's is replaced",
+            "Immutable" => "compare the two; without `--immutable` the destination's is replaced",
             "NoSpace" => "free space at the destination, then run it again",
             _ => "run `headworks migrate retry`, then run it again",
         }
     }
+}
+
+/// An entry that was copied without some of its attributes.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct LostAttributes {
+    /// The path of the entry.
+    pub path: String,
+    /// The attributes that the destination refused to keep.
+    pub lost: String,
 }
 
 /// The explanation of a path.

@@ -56,10 +56,11 @@ pub(crate) enum PlainFiles {
 pub(crate) fn read_pairs(
     connection: &Connection,
     after: &EntryKey,
+    plain: PlainFiles,
     limit: usize,
 ) -> Result<Vec<Pair>> {
     let after = (after.0, after.1.as_slice());
-    read(connection, after, FolderId::MAX, PlainFiles::All, limit)
+    read(connection, after, FolderId::MAX, plain, limit)
 }
 
 /// Returns up to `limit` pairs of one folder after a name.

@@ -275,6 +275,7 @@ pub(crate) fn read_entry(row: &SqlRow<'_>, from: usize) -> rusqlite::Result<Entr
         target: row.get(from + 8)?,
         inode,
         version: None,
+        lost: None,
     })
 }
 

@@ -5,7 +5,7 @@ use headworks_storage::failpoint;
 use rusqlite::Connection;
 
 /// One migration per version. A file of version `n` is upgraded by the migrations from `n` on.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 
@@ -115,6 +115,12 @@ ALTER TABLE folder ADD COLUMN alike INTEGER NOT NULL DEFAULT 0;
 CREATE TABLE removal (
     parent INTEGER NOT NULL, name BLOB NOT NULL, entries INTEGER NOT NULL, folder BLOB, kept BLOB,
     PRIMARY KEY (parent, name)
+) WITHOUT ROWID;
+",
+    "
+-- Attributes that the destination refused to keep of entries that were copied.
+CREATE TABLE loss (
+    parent INTEGER NOT NULL, name BLOB NOT NULL, lost TEXT NOT NULL, PRIMARY KEY (parent, name)
 ) WITHOUT ROWID;
 ",
 ];

@@ -70,6 +70,16 @@ struct WriterThread {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// Closes the queue when the thread ends, also by a panic: callers that wait for it must not wait
+/// for ever.
+struct CloseOnDrop(Arc<WriteQueue<WriteItem>>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 impl Drop for WriterThread {
     fn drop(&mut self) {
         self.queue.finish();
@@ -86,10 +96,10 @@ impl Writer {
         let thread = std::thread::Builder::new()
             .name("state writer".into())
             .spawn(move || {
-                if let Err(error) = write(connection, &items, sync) {
+                let items = CloseOnDrop(items);
+                if let Err(error) = write(connection, &items.0, sync) {
                     *failure.lock() = Some(error);
                 }
-                items.close();
             })
             .expect("the system can start a thread");
         let shared = WriterThread {
@@ -166,17 +176,21 @@ impl Writer {
         done.take().ok_or(Error::WriterGone)
     }
 
-    /// Returns why the writer failed, if it did.
+    /// Returns why the writer failed, if it did. For callers that know that it has ended, or is
+    /// about to: what it had in hand is dropped, and they are notified, before its error is stored.
     pub(crate) fn failure(&self) -> Option<Error> {
-        let thread = self
-            .shared
-            .thread
-            .lock()
-            .take_if(|thread| thread.is_finished());
-        if let Some(thread) = thread {
-            let _ = thread.join();
+        let mut thread = self.shared.thread.lock();
+        let panicked = thread.take().and_then(|thread| thread.join().err());
+        drop(thread);
+        let mut failed = self.shared.failed.lock();
+        if let Some(panic) = panicked {
+            failed.get_or_insert_with(|| Error::WriterFailed(panic_message(&*panic)));
         }
-        self.shared.failed.lock().take()
+        let first = failed.take()?;
+        // Several tasks run into the same failure, and one of the others may be the one that is
+        // shown: all of them say why.
+        *failed = Some(Error::WriterFailed(first.to_string()));
+        Some(first)
     }
 
     /// Returns whether the writer accepts work.
@@ -191,14 +205,21 @@ impl Writer {
         let Writer { queue, shared } = self;
         queue.finish();
         let thread = shared.thread.lock().take();
-        if let Some(thread) = thread {
-            let _ = thread.join();
-        }
-        match shared.failed.lock().take() {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        let panicked = thread.and_then(|thread| thread.join().err());
+        let failed = shared.failed.lock().take();
+        let panic = || Some(Error::WriterFailed(panic_message(&*panicked?)));
+        failed.or_else(panic).map_or(Ok(()), Err)
     }
+}
+
+/// Returns what a writer that panicked had to say.
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!(
+        "the state writer panicked: {}",
+        text.unwrap_or("no reason given")
+    )
 }
 
 fn write(
@@ -387,6 +408,45 @@ mod tests {
         assert!(cheap.total < expensive.total && cheap.idle < expensive.idle);
         let small = GroupWait::after_commit(LARGE_GROUP - 1, Duration::from_secs(1));
         assert_eq!(small, GroupWait::default());
+    }
+
+    /// Every caller may be the one that is shown to the user.
+    #[tokio::test]
+    async fn all_callers_learn_why_the_writer_failed() {
+        let sync = || {
+            let kind = headworks_storage::ErrorKind::Gone;
+            Err(headworks_storage::Error::new(
+                kind,
+                "sync",
+                b"dst",
+                "unplugged",
+            ))
+        };
+        let writer = Writer::start(Connection::open_in_memory().unwrap(), Box::new(sync));
+        let writes = (0..20).map(|_| writer.write_with_mode(CommitMode::AfterSync, |_| Ok(())));
+        for failed in futures_util::future::join_all(writes).await {
+            let message = failed.unwrap_err().to_string();
+            assert!(message.contains("unplugged"), "{message}");
+        }
+        let message = writer.write(|_| Ok(())).await.unwrap_err().to_string();
+        assert!(message.contains("unplugged"), "{message}");
+        assert!(!writer.is_alive());
+        assert!(writer.close().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_panics_says_so() {
+        let writer = Writer::start(
+            Connection::open_in_memory().unwrap(),
+            Box::new(|| panic!("a bug in the storage")),
+        );
+        for _ in 0..3 {
+            let failed = writer
+                .write_with_mode(CommitMode::AfterSync, |_| Ok(()))
+                .await;
+            let message = failed.unwrap_err().to_string();
+            assert!(message.contains("a bug in the storage"), "{message}");
+        }
     }
 
     /// Regression: a listing without pauses was one group, so nothing of it was durable before its

@@ -1,12 +1,14 @@
 //! The storage account: its endpoint and credentials, from the variables that Azure's own tools
 //! read.
 
-use crate::cloud::{Environment, bearer, percent};
+use super::tokens::Tokens;
+use crate::cloud::{Clients, Environment, bearer, percent};
 use crate::error::{Error, ErrorKind, Result};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::HeaderValue;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The emulator's account and its key, which are the same everywhere.
 const EMULATED: &str = "devstoreaccount1";
@@ -21,6 +23,8 @@ pub(super) enum Credentials {
     /// A shared access signature, which is added to the query of every call.
     Sas(Vec<(String, String)>),
     Token(HeaderValue),
+    /// Tokens that are renewed.
+    Renewed(Arc<Tokens>),
 }
 
 impl std::fmt::Debug for Credentials {
@@ -41,6 +45,15 @@ pub(super) struct Account {
 }
 
 impl Account {
+    /// Whether requests are encrypted, or do not leave this machine.
+    pub(super) fn is_confidential(&self) -> bool {
+        let host = self.origin.strip_prefix("http://");
+        host.is_none_or(|host| {
+            let is = |name: &str| host == name || host.starts_with(&format!("{name}:"));
+            is("127.0.0.1") || is("localhost") || is("[::1]")
+        })
+    }
+
     /// Resolves the endpoint and the credentials; makes no call. `endpoint` overrides the
     /// environment.
     pub(super) fn resolve(
@@ -48,6 +61,7 @@ impl Account {
         endpoint: Option<&str>,
         anonymous: bool,
         environment: &Environment,
+        clients: &Clients,
     ) -> Result<Account> {
         let string = connection_string(environment)?;
         // A connection string of another account does not apply to this one.
@@ -55,7 +69,7 @@ impl Account {
         let string = string.into_iter().filter(|_| is_same_account).collect();
         let credentials = match anonymous {
             true => Credentials::Anonymous,
-            false => credentials(name, &string, environment)?,
+            false => credentials(name, &string, environment, clients)?,
         };
         let endpoint = endpoint
             .map(str::to_owned)
@@ -102,7 +116,12 @@ fn connection_string(environment: &Environment) -> Result<Settings> {
     Ok(settings)
 }
 
-fn credentials(account: &str, string: &Settings, get: &Environment) -> Result<Credentials> {
+fn credentials(
+    account: &str,
+    string: &Settings,
+    get: &Environment,
+    clients: &Clients,
+) -> Result<Credentials> {
     let setting = |name: &str| string.get(name).cloned();
     if let Some(key) = setting("accountkey") {
         return key_of("AZURE_STORAGE_CONNECTION_STRING", &key);
@@ -131,8 +150,8 @@ fn credentials(account: &str, string: &Settings, get: &Environment) -> Result<Cr
     if account == EMULATED {
         return key_of("the emulator's key", EMULATED_KEY);
     }
-    let message = "no credentials in the environment; set AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_TOKEN, or add ?anonymous to the URL of a public container";
-    Err(fail("open the account", account, message))
+    let tokens = Tokens::find(get, clients.clone());
+    Ok(Credentials::Renewed(tokens))
 }
 
 fn key_of(from: &str, text: &str) -> Result<Credentials> {
@@ -199,7 +218,6 @@ fn fail(operation: &'static str, on: &str, message: impl Into<String>) -> Error 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     fn resolve(name: &str, endpoint: Option<&str>, variables: &[(&str, &str)]) -> Result<Account> {
         let variables: BTreeMap<String, String> = variables
@@ -207,7 +225,15 @@ mod tests {
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
         let environment: Environment = Arc::new(move |name| variables.get(name).cloned());
-        Account::resolve(name, endpoint, false, &environment)
+        let direct = crate::cloud::test_server::outbound();
+        let proxied = direct.clone();
+        Account::resolve(
+            name,
+            endpoint,
+            false,
+            &environment,
+            &Clients { proxied, direct },
+        )
     }
 
     fn at(account: &Account) -> (&str, &str) {
@@ -224,8 +250,8 @@ mod tests {
         assert_eq!(account.credentials, Credentials::Key(b"secret".to_vec()));
         assert!(!format!("{account:?}").contains("secret"));
         // It does not apply to another account.
-        let other = resolve("you", None, &[(STRING, text)]).unwrap_err();
-        assert!(other.to_string().contains("AZURE_STORAGE_KEY"), "{other}");
+        let other = resolve("you", None, &[(STRING, text)]).unwrap();
+        assert!(matches!(other.credentials, Credentials::Renewed(_)));
         let text = "UseDevelopmentStorage=true";
         let account = resolve("devstoreaccount1", None, &[(STRING, text)]).unwrap();
         assert_eq!(

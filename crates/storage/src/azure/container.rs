@@ -6,10 +6,12 @@ use crate::BoxFuture;
 use crate::cloud::object_store::ObjectStore;
 use crate::cloud::url::Url;
 use crate::cloud::{
-    Call, Endpoint, Environment, FullResponse, Protocol, header_text, kind_of_status, percent, xml,
+    Call, Clients, Endpoint, Environment, FullResponse, Protocol, Recovery, Rejection, header_text,
+    kind_of_status, percent, xml,
 };
 use crate::error::{Error, ErrorKind, Result};
-use headworks_outbound::{Outbound, Settings};
+use headworks_outbound::Settings;
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -50,10 +52,11 @@ impl Container {
             return Err(fail(format!("invalid prefix: {message}")));
         }
         let anonymous = url.flag("anonymous")?.unwrap_or(false);
-        let account = Account::resolve(&url.host, url.get("endpoint"), anonymous, environment)?;
-        let outbound = Outbound::new(Settings::default()).map_err(|e| fail(e.to_string()))?;
+        let clients = Clients::new(Settings::default()).map_err(|e| fail(e.to_string()))?;
+        let endpoint = url.get("endpoint");
+        let account = Account::resolve(&url.host, endpoint, anonymous, environment, &clients)?;
         Ok(Container {
-            endpoint: Endpoint::new(outbound, url.limits(MAX_CONCURRENT)?),
+            endpoint: Endpoint::new(clients.proxied, url.limits(MAX_CONCURRENT)?),
             account,
             name,
             prefix: prefix.to_vec(),
@@ -192,15 +195,35 @@ impl Protocol for Container {
             // Without a body hyper sends no length, which the service requires.
             headers.insert(http::header::CONTENT_LENGTH, call.body.len().into());
         }
-        let headers = match &self.account.credentials {
-            Credentials::Key(key) => sign::sign(&self.account.name, key, call, headers),
-            Credentials::Token(token) => {
-                headers.insert(http::header::AUTHORIZATION, token.clone());
-                headers
+        Box::pin(async move {
+            match &self.account.credentials {
+                Credentials::Key(key) => {
+                    headers = sign::sign(&self.account.name, key, call, headers);
+                }
+                Credentials::Token(token) => {
+                    headers.insert(AUTHORIZATION, token.clone());
+                }
+                Credentials::Renewed(tokens) => {
+                    // Such a token opens every account of its owner.
+                    if !self.account.is_confidential() {
+                        let message = "an identity's token is not sent without TLS: use https, or the account's own key";
+                        return Err(call.failure(ErrorKind::Denied, message));
+                    }
+                    headers.insert(AUTHORIZATION, tokens.token().await?);
+                }
+                Credentials::Anonymous | Credentials::Sas(_) => {}
             }
-            Credentials::Anonymous | Credentials::Sas(_) => headers,
-        };
-        Box::pin(std::future::ready(Ok(headers)))
+            Ok(headers)
+        })
+    }
+
+    fn recover(&self, _call: &Call, signed: &HeaderMap, rejection: &Rejection<'_>) -> Recovery {
+        match &self.account.credentials {
+            Credentials::Renewed(tokens) if rejection.status == StatusCode::UNAUTHORIZED => {
+                tokens.reject(signed.get(AUTHORIZATION))
+            }
+            _ => Recovery::Impossible,
+        }
     }
 
     fn classify(

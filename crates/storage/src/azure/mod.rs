@@ -11,8 +11,10 @@ mod container;
 mod copy;
 mod folders;
 mod listing;
+mod managed_identity;
 mod metadata;
 mod sign;
+mod tokens;
 mod upload;
 
 use crate::backend::{Chunks, Cursor, Extended, Listing, Requests, Upload, UploadPlan};
@@ -49,11 +51,12 @@ impl std::fmt::Debug for Azure {
 impl Azure {
     /// Opens `azblob://account/container/prefix?…`. Settings are `endpoint`, `anonymous`, and
     /// `page` (names per page). Credentials come from `AZURE_STORAGE_CONNECTION_STRING`,
-    /// `AZURE_STORAGE_KEY`, `AZURE_STORAGE_SAS_TOKEN` or `AZURE_STORAGE_TOKEN`.
+    /// `AZURE_STORAGE_KEY`, `AZURE_STORAGE_SAS_TOKEN` or `AZURE_STORAGE_TOKEN`; otherwise tokens of
+    /// a service principal, a workload identity, a managed identity or of `az` are used.
     ///
     /// # Errors
-    /// When the location is invalid or contains credentials, or the environment has none for the
-    /// account.
+    /// When the location is invalid or contains credentials, or the environment has those of
+    /// another account.
     pub fn open(location: &[u8]) -> Result<Azure> {
         let container = Container::open(location, &crate::cloud::environment())?;
         Ok(Azure {

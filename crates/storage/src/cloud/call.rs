@@ -80,7 +80,8 @@ impl Call {
         self
     }
 
-    /// Makes the request conditional.
+    /// Adds the header for a precondition. `Unchanged` adds none: it is for storages without
+    /// versions.
     pub(crate) fn with_precondition(self, precondition: &Precondition) -> Call {
         match precondition {
             Precondition::Any | Precondition::Unchanged(_) => self,

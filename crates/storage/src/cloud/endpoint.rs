@@ -34,9 +34,74 @@ pub(crate) trait Protocol: Send + Sync {
         status.is_success()
     }
 
+    /// Returns how a rejected call can still succeed. Rejected credentials are discarded.
+    fn recover(&self, _call: &Call, _signed: &HeaderMap, _rejection: &Rejection<'_>) -> Recovery {
+        Recovery::Impossible
+    }
+
     /// Returns the kind and the message of an error response.
     fn classify(&self, status: StatusCode, headers: &HeaderMap, body: &[u8])
     -> (ErrorKind, String);
+}
+
+/// How a rejected call can still succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Recovery {
+    /// By nothing that the client can do.
+    Impossible,
+    /// Later: the credentials are renewed, though not as often as they are rejected.
+    Later,
+    /// At once, because it will be signed in another way.
+    Repeat,
+    /// At once, at another origin.
+    RepeatAt(String),
+}
+
+/// An error response.
+pub(crate) struct Rejection<'a> {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: &'a [u8],
+}
+
+/// A call that failed.
+struct FailedCall {
+    error: Error,
+    recovery: Recovery,
+}
+
+impl FailedCall {
+    /// Returns the call to send instead, if that may succeed at once.
+    fn repeated(&self, call: &Call) -> Option<Call> {
+        match &self.recovery {
+            Recovery::Impossible | Recovery::Later => None,
+            Recovery::Repeat => Some(call.clone()),
+            Recovery::RepeatAt(origin) => Some(Call {
+                origin: origin.clone(),
+                ..call.clone()
+            }),
+        }
+    }
+
+    /// Returns the error of a call that is not sent again. Credentials that are renewed may be
+    /// accepted the next time, whatever the service says about these.
+    fn into_error(self, call: &Call) -> Error {
+        match self.recovery {
+            Recovery::Later | Recovery::Repeat | Recovery::RepeatAt(_) => {
+                call.failure(ErrorKind::Temporary, self.error.cause())
+            }
+            Recovery::Impossible => self.error,
+        }
+    }
+}
+
+impl From<Error> for FailedCall {
+    fn from(error: Error) -> FailedCall {
+        FailedCall {
+            error,
+            recovery: Recovery::Impossible,
+        }
+    }
 }
 
 /// A streamed response. It holds its concurrency permit until it is dropped.
@@ -84,7 +149,7 @@ impl Endpoint {
     ) -> Result<StreamedResponse> {
         self.retries
             .run(|_| async move {
-                let (permit, response) = self.send_once(protocol, call, call.body.clone()).await?;
+                let (permit, response) = self.send(protocol, call).await?;
                 let (head, body) = response.into_parts();
                 Ok(StreamedResponse {
                     headers: head.headers,
@@ -128,7 +193,7 @@ impl Endpoint {
         protocol: &dyn Protocol,
         call: &Call,
     ) -> Result<FullResponse> {
-        let (_permit, response) = self.send_once(protocol, call, call.body.clone()).await?;
+        let (_permit, response) = self.send(protocol, call).await?;
         let (head, body) = response.into_parts();
         let body = collect_checked(body, MAX_BODY, &head.headers).await;
         let body = body.map_err(|cause| call.failure(ErrorKind::Temporary, cause))?;
@@ -152,10 +217,27 @@ impl Endpoint {
         call: &Call,
         body: StreamedBody,
     ) -> Result<()> {
-        let (_permit, response) = self.send_once(protocol, call, body).await?;
+        let sent = self.send_once(protocol, call, body).await;
+        let (_permit, response) = sent.map_err(|failed| failed.into_error(call))?;
         let read = collect(response.into_body(), MAX_BODY).await;
         read.map(drop)
             .map_err(|cause| call.failure(ErrorKind::Temporary, cause))
+    }
+
+    /// Sends a call, and once more if its credentials had expired, this machine's clock is wrong,
+    /// or the service is elsewhere. That is no failure of the service, so it is no retry either: it
+    /// neither waits nor counts as an attempt.
+    async fn send(
+        &self,
+        protocol: &dyn Protocol,
+        call: &Call,
+    ) -> Result<(LimiterPermit, Response<Incoming>)> {
+        let mut sent = self.send_once(protocol, call, call.body.clone()).await;
+        let failed = sent.as_ref().err();
+        if let Some(again) = failed.and_then(|failed| failed.repeated(call)) {
+            sent = self.send_once(protocol, &again, call.body.clone()).await;
+        }
+        sent.map_err(|failed| failed.into_error(call))
     }
 
     async fn send_once<B>(
@@ -163,14 +245,15 @@ impl Endpoint {
         protocol: &dyn Protocol,
         call: &Call,
         body: B,
-    ) -> Result<(LimiterPermit, Response<Incoming>)>
+    ) -> std::result::Result<(LimiterPermit, Response<Incoming>), FailedCall>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let permit = self.limiter.acquire().await;
         let body_size = body.size_hint().exact();
-        let request = call.request(protocol.sign(call).await?, body)?;
+        let signed = protocol.sign(call).await?;
+        let request = call.request(signed.clone(), body)?;
         *self.counts.lock().entry(call.kind).or_default() += 1;
         let size = body_size.unwrap_or(u64::from(u32::MAX));
         let timeout = match call.method {
@@ -180,11 +263,11 @@ impl Endpoint {
         let answer = tokio::time::timeout(timeout, self.outbound.send(request)).await;
         let response = match answer {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(connect_error(call, error_chain(&error))),
+            Ok(Err(error)) => return Err(connect_error(call, error_chain(&error)).into()),
             Err(_) => {
                 let (host, seconds) = (&call.origin, timeout.as_secs());
                 let message = format!("{host} {NO_ANSWER} {seconds} s");
-                return Err(call.failure(ErrorKind::Temporary, message));
+                return Err(call.failure(ErrorKind::Temporary, message).into());
             }
         };
         if protocol.is_success(response.status()) {
@@ -197,7 +280,15 @@ impl Endpoint {
         if let ErrorKind::Overload(after) = kind {
             self.limiter.on_overload(after);
         }
-        Err(call.failure(kind, message))
+        let rejection = Rejection {
+            status: head.status,
+            headers: &head.headers,
+            body: &body,
+        };
+        Err(FailedCall {
+            error: call.failure(kind, message),
+            recovery: protocol.recover(call, &signed, &rejection),
+        })
     }
 }
 

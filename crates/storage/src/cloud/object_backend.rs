@@ -2,7 +2,8 @@
 
 use super::object_store::{self, ObjectStore};
 use crate::backend::{
-    Backend, Chunks, CopyItem, CopyOutcome, Cursor, Extended, Listing, Requests, Upload, UploadPlan,
+    Backend, Chunks, CopyItem, CopyOutcome, Cursor, Extended, Listing, Precondition, Requests,
+    Upload, UploadPlan,
 };
 use crate::error::Result;
 use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
@@ -83,6 +84,11 @@ pub(crate) trait ObjectBackend: Send + Sync + Sized + 'static {
     /// The requests made so far by kind.
     fn requests(&self) -> Requests;
 
+    /// Notices for the user about the calls so far.
+    fn notices(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Estimates the number of requests to write an object of this size.
     fn requests_to_write(&self, size: u64) -> u64;
 
@@ -105,7 +111,7 @@ pub(crate) fn capabilities(longest_name: usize) -> Capabilities {
         longest_name: Some(longest_name),
         posix_names: false,
         unicode_names: true,
-        workers: (16, 32),
+        workers: (16, 128),
         ..Capabilities::read_only()
     }
 }
@@ -201,10 +207,15 @@ impl<T: ObjectBackend> Backend for T {
             return None;
         }
         Some(Box::pin(object_store::copy_all(items, move |item| {
-            let entry = item.entry.clone();
+            let (entry, precondition) = (item.entry.clone(), item.precondition.clone());
             let key = source.key(folder, &entry.name);
             let target_key = self.store().key(folder, &entry.name);
-            async move { self.copy(source, &key, &target_key, &entry).await }
+            async move {
+                let (store, name) = (self.store(), entry.name.as_slice());
+                object_store::check_target(store, &target_key, name, &precondition, Some(&entry))
+                    .await?;
+                object_store::copied(self.copy(source, &key, &target_key, &entry).await)
+            }
         })))
     }
 
@@ -223,6 +234,7 @@ impl<T: ObjectBackend> Backend for T {
         name: Option<&'a [u8]>,
         like: &'a Entry,
         extended: Extended,
+        precondition: &'a Precondition,
     ) -> BoxFuture<'a, Result<Entry>> {
         Box::pin(async move {
             let Some(name) = name else {
@@ -230,6 +242,7 @@ impl<T: ObjectBackend> Backend for T {
                 return Ok(Entry::new(like.name.clone(), Kind::Folder));
             };
             let key = self.store().key(folder, name);
+            object_store::check_target(self.store(), &key, name, precondition, None).await?;
             ObjectBackend::set_attributes(self, &key, name, like, &extended).await
         })
     }
@@ -253,6 +266,10 @@ impl<T: ObjectBackend> Backend for T {
 
     fn requests(&self) -> Requests {
         ObjectBackend::requests(self)
+    }
+
+    fn notices(&self) -> Vec<String> {
+        ObjectBackend::notices(self)
     }
 
     fn requests_to_write(&self, size: u64) -> u64 {

@@ -1,8 +1,9 @@
 //! Folders in object stores of any protocol: a folder is a common prefix of keys, and is looked up,
 //! moved and removed by them.
 
-use crate::backend::{CopyItem, CopyOutcome};
+use crate::backend::{CopyItem, CopyOutcome, Precondition};
 use crate::error::{Error, ErrorKind, Result};
+use crate::expected::is_own;
 use crate::{Entry, Folder, Kind};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -95,18 +96,50 @@ pub(crate) async fn stat(
 }
 
 /// Copies items, each with its own call.
-pub(crate) async fn copy_all<F: Future<Output = Result<Entry>>>(
+pub(crate) async fn copy_all<F: Future<Output = Result<CopyOutcome>>>(
     items: &[CopyItem],
     copy: impl Fn(&CopyItem) -> F,
 ) -> Vec<Result<CopyOutcome>> {
     let copies: Vec<_> = items.iter().map(copy).collect();
     let copies = stream::iter(copies).buffered(MAX_CONCURRENT);
-    let copied = copies.map(|copied| match copied {
+    copies.collect().await
+}
+
+/// Returns the outcome of a server-side copy whose only condition is the version of its source.
+pub(crate) fn copied(result: Result<Entry>) -> Result<CopyOutcome> {
+    match result {
         Ok(entry) => Ok(CopyOutcome::Done(entry)),
         Err(error) if error.kind() == ErrorKind::Changed => Ok(CopyOutcome::Changed),
         Err(error) => Err(error),
-    });
-    copied.collect().await
+    }
+}
+
+/// Fails if the object that a server-side call is about to replace is not the expected one. Such
+/// calls have no conditions of their own that all services support. `source` is the object to be
+/// copied: an equal one at the target is our own, from a run that died before it was recorded.
+pub(crate) async fn check_target(
+    store: &impl ObjectStore,
+    key: &[u8],
+    name: &[u8],
+    precondition: &Precondition,
+    source: Option<&Entry>,
+) -> Result<()> {
+    if *precondition == Precondition::Any {
+        return Ok(());
+    }
+    let existing = match store.entry(key, name).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        existing => existing?,
+    };
+    let is_copy = |source: &Entry| {
+        let same_version = existing.etag().is_some() && existing.etag() == source.etag();
+        let same_bytes = same_version && existing.size == source.size;
+        same_bytes || is_own(&existing, source, source.modified)
+    };
+    match precondition.allows(&existing) || source.is_some_and(is_copy) {
+        true => Ok(()),
+        false => Err(Error::conflict("write", key)),
+    }
 }
 
 /// Removes an object, or a folder with everything in it.

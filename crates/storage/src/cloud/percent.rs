@@ -30,6 +30,13 @@ fn escape(bytes: &[u8], keep: impl Fn(u8) -> bool) -> String {
     text
 }
 
+/// Returns the fields of a form.
+pub(crate) fn form<'a>(fields: impl IntoIterator<Item = &'a (&'a str, String)>) -> String {
+    let pair = |(name, value): &(&str, String)| format!("{name}={}", encode(value.as_bytes()));
+    let pairs: Vec<String> = fields.into_iter().map(pair).collect();
+    pairs.join("&")
+}
+
 /// Decodes text. Invalid escapes stay as they are.
 pub(crate) fn decode(text: &[u8]) -> Vec<u8> {
     unescape(text, false)

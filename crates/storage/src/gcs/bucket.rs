@@ -4,11 +4,12 @@ use super::credentials::Credentials;
 use crate::cloud::object_store::ObjectStore;
 use crate::cloud::url::Url;
 use crate::cloud::{
-    Call, Endpoint, Environment, FullResponse, Protocol, SegmentedBytes, kind_of_status, percent,
+    Call, Clients, Endpoint, Environment, FullResponse, Protocol, Recovery, Rejection,
+    SegmentedBytes, kind_of_status, percent,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Precondition};
-use headworks_outbound::{Outbound, Settings};
+use headworks_outbound::Settings;
 use http::{HeaderMap, Method, StatusCode};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -50,17 +51,15 @@ impl Bucket {
         let url = Url::parse(location)?;
         url.allow_only(&SETTINGS)?;
         let fail = |message: String| Error::new(ErrorKind::Other, "open", location, message);
-        let mut config = Settings::default();
-        let outbound = Outbound::new(config.clone()).map_err(|e| fail(e.to_string()))?;
-        config.proxy_from_environment = false;
-        let direct = Outbound::new(config).map_err(|e| fail(e.to_string()))?;
+        let clients = Clients::new(Settings::default()).map_err(|e| fail(e.to_string()))?;
+        let outbound = clients.proxied.clone();
         let emulator =
             environment("STORAGE_EMULATOR_HOST").map(|host| match host.contains("://") {
                 true => host,
                 false => format!("http://{host}"),
             });
         let anonymous = url.flag("anonymous")?.unwrap_or(emulator.is_some());
-        let credentials = Credentials::find(environment, anonymous, direct, outbound.clone())?;
+        let credentials = Credentials::find(environment, anonymous, clients)?;
         let endpoint = url.get("endpoint").map(str::to_owned).or(emulator);
         let endpoint = endpoint.unwrap_or_else(|| "https://storage.googleapis.com".to_owned());
         let origin = endpoint.trim_end_matches('/').to_owned();
@@ -231,6 +230,16 @@ impl Protocol for Bucket {
         })
     }
 
+    fn recover(&self, _call: &Call, signed: &HeaderMap, rejection: &Rejection<'_>) -> Recovery {
+        match rejection.status {
+            StatusCode::UNAUTHORIZED => {
+                let rejected = signed.get(http::header::AUTHORIZATION);
+                self.credentials.reject(rejected)
+            }
+            _ => Recovery::Impossible,
+        }
+    }
+
     /// A resumable upload in progress is answered with 308.
     fn is_success(&self, status: StatusCode) -> bool {
         status.is_success() || status == StatusCode::PERMANENT_REDIRECT
@@ -247,7 +256,6 @@ impl Protocol for Bucket {
         let (reason, detail) = (reason.reason, refusal.error.message);
         let message = format!("{status} {reason} {detail}").trim().to_owned();
         let kind = match (status.as_u16(), reason.as_str()) {
-            (401, _) if self.credentials.invalidate() => ErrorKind::Temporary,
             (_, "rateLimitExceeded" | "userRateLimitExceeded" | "backendError")
                 if status.as_u16() != 503 =>
             {

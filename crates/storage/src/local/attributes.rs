@@ -1,12 +1,67 @@
 //! Times, owners, permissions and extended attributes.
 
-use super::root::{Root, entry_at};
-use crate::backend::Extended;
+use super::root::{Root, entry_at, entry_in};
+use crate::backend::{Extended, Precondition};
+use crate::display;
 use crate::error::{Error, Result};
+use crate::expected::may_set_attributes;
 use crate::{Entry, Folder, Kind};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
+
+/// The names of access control lists.
+const ACL: &[u8] = b"system.posix_acl_";
+
+/// The attributes of an entry that the filesystem did not keep.
+#[derive(Debug, Default)]
+pub(super) struct Losses(Vec<String>);
+
+impl Losses {
+    /// Notes an attribute whose call was refused; other errors are those of the whole entry.
+    fn note(
+        &mut self,
+        what: impl Into<String>,
+        set: rustix::io::Result<()>,
+    ) -> rustix::io::Result<()> {
+        match set {
+            Err(errno) if is_refusal(errno) => self.0.push(what.into()),
+            other => other?,
+        }
+        Ok(())
+    }
+}
+
+impl Entry {
+    pub(super) fn with_lost(mut self, lost: Losses) -> Entry {
+        let Losses(lost) = lost;
+        self.lost = (!lost.is_empty()).then(|| lost.join(", ").into());
+        self
+    }
+}
+
+/// Returns whether an error concerns one attribute: the filesystem does not keep it, or not of this
+/// size, or not for this user. An owner without a number in a user namespace is invalid.
+fn is_refusal(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::PERM
+            | Errno::ACCESS
+            | Errno::OPNOTSUPP
+            | Errno::NOSYS
+            | Errno::INVAL
+            | Errno::RANGE
+            | Errno::TOOBIG
+            | Errno::DQUOT
+    )
+}
+
+/// Returns whether the filesystem has room for more than an attribute.
+fn has_space(fd: impl AsFd) -> bool {
+    const ENOUGH: u64 = 1 << 20;
+    let free = rustix::fs::fstatvfs(fd).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    free.is_ok_and(|free| free >= ENOUGH)
+}
 
 impl Root {
     pub(super) fn set_attributes(
@@ -15,68 +70,72 @@ impl Root {
         name: Option<&[u8]>,
         like: &Entry,
         extended: &Extended,
+        precondition: &Precondition,
     ) -> Result<Entry> {
         let Some(name) = name else {
             let fail = |e| Error::from_errno("set attributes of", folder.as_bytes(), e);
             let dir = self.readable_folder(folder)?;
-            self.apply_attributes(&dir, like, extended, true)
+            let lost = self
+                .apply_attributes(&dir, like, extended, true)
                 .map_err(fail)?;
-            return self.stat(folder, None);
+            return Ok(self.stat(folder, None)?.with_lost(lost));
         };
-        let fail = |e| Error::from_errno("set attributes of", &folder.join(name), e);
+        let path = folder.join(name);
+        let fail = |e| Error::from_errno("set attributes of", &path, e);
+        let check = |existing: &Entry| match may_set_attributes(existing, precondition, like) {
+            true => Ok(()),
+            false => Err(Error::conflict("set attributes of", &path)),
+        };
         let dir = self.folder(folder)?;
-        if like.kind == Kind::File {
-            let file = super::bytes::open_file(&dir, name).map_err(fail)?;
+        let lost = if like.kind == Kind::File {
+            let file = super::bytes::open_regular(&dir, name, &path)?;
+            check(&entry_in(&file, name).map_err(fail)?)?;
             self.apply_attributes(&file, like, extended, true)
-                .map_err(fail)?;
         } else {
+            check(&entry_at(&dir, name).map_err(fail)?)?;
             self.apply_node_attributes(&dir, name, like, extended)
-                .map_err(fail)?;
-        }
-        entry_at(&dir, name).map_err(fail)
+        };
+        let lost = lost.map_err(fail)?;
+        Ok(entry_at(&dir, name).map_err(fail)?.with_lost(lost))
     }
 
     /// Sets attributes: the owner first, because a change of it clears permission bits and
-    /// capabilities; the time last, because everything else changes it.
+    /// capabilities; the time last, because everything else changes it. Returns those that the
+    /// filesystem refuses to keep: no attribute is worth the file.
     pub(super) fn apply_attributes(
         &self,
         fd: &OwnedFd,
         like: &Entry,
         extended: &[(Vec<u8>, Vec<u8>)],
         exactly: bool,
-    ) -> rustix::io::Result<()> {
+    ) -> rustix::io::Result<Losses> {
+        let mut lost = Losses::default();
         if let Some(posix) = like.posix
             && self.privileged
             && self.keeps(|probe| probe.owners)
         {
-            rustix::fs::fchown(
-                fd,
-                Some(Uid::from_raw(posix.uid)),
-                Some(Gid::from_raw(posix.gid)),
-            )?;
+            let (uid, gid) = (Uid::from_raw(posix.uid), Gid::from_raw(posix.gid));
+            lost.note("owner", rustix::fs::fchown(fd, Some(uid), Some(gid)))?;
         }
         if exactly && self.keeps(|probe| probe.extended) {
-            remove_other_xattrs(fd, extended)?;
+            self.remove_other_xattrs(fd, extended)?;
         }
-        for (name, value) in extended {
-            self.tolerate(rustix::fs::fsetxattr(
-                fd,
-                name.as_slice(),
-                value,
-                XattrFlags::empty(),
-            ))?;
+        for (name, value) in extended.iter().filter(|(name, _)| self.sets(name)) {
+            let set = rustix::fs::fsetxattr(fd, name.as_slice(), value, XattrFlags::empty());
+            self.note_xattr(&mut lost, name, set, || has_space(fd))?;
         }
         if let Some(posix) = like.posix
-            && self.keeps(|probe| probe.permissions)
+            && self.sets_permissions()
         {
-            rustix::fs::fchmod(fd, Mode::from_raw_mode(posix.permissions()))?;
+            let mode = Mode::from_raw_mode(posix.permissions());
+            lost.note("permissions", rustix::fs::fchmod(fd, mode))?;
         }
-        match like.modified {
-            Some(modified) if self.keeps(|probe| probe.time_step > 0) => {
-                rustix::fs::futimens(fd, &times(modified))
-            }
-            _ => Ok(()),
+        if let Some(modified) = like.modified
+            && self.keeps(|probe| probe.time_step > 0)
+        {
+            lost.note("time", rustix::fs::futimens(fd, &times(modified)))?;
         }
+        Ok(lost)
     }
 
     /// Sets attributes of entries that cannot be opened: symlinks and special files.
@@ -86,48 +145,100 @@ impl Root {
         name: &[u8],
         like: &Entry,
         extended: &[(Vec<u8>, Vec<u8>)],
-    ) -> rustix::io::Result<()> {
+    ) -> rustix::io::Result<Losses> {
+        let mut lost = Losses::default();
+        let nofollow = AtFlags::SYMLINK_NOFOLLOW;
         if let Some(posix) = like.posix
             && self.privileged
             && self.keeps(|probe| probe.owners)
         {
             let (uid, gid) = (Uid::from_raw(posix.uid), Gid::from_raw(posix.gid));
-            rustix::fs::chownat(&dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+            let given = rustix::fs::chownat(&dir, name, Some(uid), Some(gid), nofollow);
+            lost.note("owner", given)?;
         }
         let path = proc_path(&dir, name);
-        for (key, value) in extended {
-            self.tolerate(rustix::fs::lsetxattr(
-                path.as_slice(),
-                key.as_slice(),
-                value,
-                XattrFlags::empty(),
-            ))?;
+        for (key, value) in extended.iter().filter(|(key, _)| self.sets(key)) {
+            let flags = XattrFlags::empty();
+            let set = rustix::fs::lsetxattr(path.as_slice(), key.as_slice(), value, flags);
+            self.note_xattr(&mut lost, key, set, || has_space(&dir))?;
         }
         if let Some(posix) = like.posix
             && like.kind == Kind::Special
-            && self.keeps(|probe| probe.permissions)
+            && self.sets_permissions()
         {
-            chmod_node(&dir, name, Mode::from_raw_mode(posix.permissions()))?;
+            let mode = Mode::from_raw_mode(posix.permissions());
+            lost.note("permissions", chmod_node(&dir, name, mode))?;
         }
-        match like.modified {
-            Some(at) if self.keeps(|probe| probe.time_step > 0) => {
-                rustix::fs::utimensat(&dir, name, &times(at), AtFlags::SYMLINK_NOFOLLOW)
-            }
-            _ => Ok(()),
+        if let Some(at) = like.modified
+            && self.keeps(|probe| probe.time_step > 0)
+        {
+            let set = rustix::fs::utimensat(&dir, name, &times(at), nofollow);
+            lost.note("time", set)?;
+        }
+        Ok(lost)
+    }
+
+    /// Whether permissions are kept and asked for.
+    pub(super) fn sets_permissions(&self) -> bool {
+        self.keeps(|probe| probe.permissions && probe.sets_permissions)
+    }
+
+    /// Returns the permissions of a new entry until its attributes are set: nobody else may look
+    /// into it before, unless permissions are left to the umask.
+    pub(super) fn new_mode(&self, with_umask: u32, private: u32) -> Mode {
+        let mode = match self.keeps(|probe| probe.sets_permissions) {
+            true => private,
+            false => with_umask,
+        };
+        Mode::from_raw_mode(mode)
+    }
+
+    /// Whether an extended attribute is asked for.
+    fn sets(&self, name: &[u8]) -> bool {
+        match name.starts_with(ACL) {
+            true => self.keeps(|probe| probe.sets_acls),
+            false => self.keeps(|probe| probe.sets_xattrs),
         }
     }
 
-    /// Ignores failures to set attributes in namespaces that need privileges, and all where the
-    /// filesystem was found to refuse them: ACLs may be kept all the same.
-    fn tolerate(&self, set: rustix::io::Result<()>) -> rustix::io::Result<()> {
-        match set {
-            Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP)
-                if !self.privileged || !self.keeps(|probe| probe.extended) =>
-            {
-                Ok(())
+    /// Removes attributes that the source does not have.
+    fn remove_other_xattrs(
+        &self,
+        fd: &OwnedFd,
+        keep: &[(Vec<u8>, Vec<u8>)],
+    ) -> rustix::io::Result<()> {
+        for (name, _) in extended_of(fd)? {
+            let is_kept = keep.iter().any(|(kept, _)| *kept == name);
+            if !is_kept && self.sets(&name) && !name.starts_with(b"security.selinux") {
+                match rustix::fs::fremovexattr(fd, name.as_slice()) {
+                    Ok(()) | Err(Errno::NODATA) => {}
+                    Err(errno) if is_refusal(errno) => {}
+                    Err(errno) => return Err(errno),
+                }
             }
-            other => other,
         }
+        Ok(())
+    }
+
+    /// Notes an extended attribute that was not kept. Those that the filesystem was found to refuse
+    /// are in the plan; ACLs may be kept all the same. A value may be too large for its place in
+    /// the inode while the disk has space, which is no reason to end the run.
+    fn note_xattr(
+        &self,
+        lost: &mut Losses,
+        name: &[u8],
+        set: rustix::io::Result<()>,
+        has_space: impl FnOnce() -> bool,
+    ) -> rustix::io::Result<()> {
+        // The policy of the destination's machine assigns these.
+        let is_announced = !self.keeps(|probe| probe.extended) && !name.starts_with(ACL)
+            || name == b"security.selinux";
+        let set = match set {
+            Err(Errno::NOSPC) if has_space() => Err(Errno::TOOBIG),
+            Err(errno) if is_announced && is_refusal(errno) => Ok(()),
+            set => set,
+        };
+        lost.note(format!("xattr {}", display(name)), set)
     }
 
     pub(super) fn extended(&self, folder: &Folder, name: Option<&[u8]>) -> Result<Extended> {
@@ -173,19 +284,6 @@ fn times(modified: i64) -> Timestamps {
         last_access: omit,
         last_modification: at,
     }
-}
-
-fn remove_other_xattrs(fd: &OwnedFd, keep: &[(Vec<u8>, Vec<u8>)]) -> rustix::io::Result<()> {
-    for (name, _) in extended_of(fd)? {
-        let is_kept = keep.iter().any(|(kept, _)| *kept == name);
-        if !is_kept && !name.starts_with(b"security.selinux") {
-            match rustix::fs::fremovexattr(fd, name.as_slice()) {
-                Ok(()) | Err(Errno::NODATA | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-    }
-    Ok(())
 }
 
 pub(super) fn extended_of(fd: &OwnedFd) -> rustix::io::Result<Extended> {
@@ -274,7 +372,8 @@ mod tests {
             ..Entry::new(b"pipe".to_vec(), Kind::Special)
         };
         let root = Root::new(&inside);
-        let set = root.set_attributes(&Folder::root(), Some(b"pipe"), &like, &Extended::new());
+        let any = Precondition::Any;
+        let set = root.set_attributes(&Folder::root(), Some(b"pipe"), &like, &vec![], &any);
         assert!(set.is_err());
         let mode = std::fs::metadata(&outside).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o600);

@@ -3,12 +3,12 @@
 use super::blocking;
 use super::root::{Root, entry_in};
 use crate::backend::Chunks;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry, Folder};
 use bytes::Bytes;
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -37,11 +37,11 @@ impl LocalChunks {
         let path = folder.join(name);
         let dir = root.folder(folder)?;
         let fail = |errno| Error::from_errno("read", &path, errno);
-        let file = open_file(&dir, name).map_err(fail)?;
+        let file = open_regular(&dir, name, &path)?;
         let end = offset.saturating_add(length);
         let first = read_at(&file, offset, end).map_err(fail)?;
         let after = match first.len() as u64 == length {
-            true => Some(entry_in(&file, name).map_err(fail)?),
+            true => Some(root.with_mapped_owner(entry_in(&file, name).map_err(fail)?)),
             false => None,
         };
         Ok(LocalChunks {
@@ -96,6 +96,28 @@ impl Chunks for LocalChunks {
 pub(super) fn open_file(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     rustix::fs::openat(dir, name, flags, Mode::empty())
+}
+
+/// Whether an error of [`open_file`] means that the name is not one of a regular file: a socket, a
+/// device without a driver, a symlink.
+pub(super) fn is_no_file(errno: Errno) -> bool {
+    matches!(errno, Errno::NXIO | Errno::NODEV | Errno::LOOP)
+}
+
+/// Opens a regular file that was listed as one. Fails with [`ErrorKind::Changed`] if it is
+/// something else by now.
+pub(super) fn open_regular(dir: impl AsFd, name: &[u8], path: &[u8]) -> Result<OwnedFd> {
+    let other = || Error::new(ErrorKind::Changed, "read", path, "it is no longer a file");
+    let fail = |errno| Error::from_errno("read", path, errno);
+    let file = match open_file(dir, name) {
+        Err(errno) if is_no_file(errno) => return Err(other()),
+        file => file.map_err(fail)?,
+    };
+    let mode = rustix::fs::fstat(&file).map_err(fail)?.st_mode;
+    match FileType::from_raw_mode(mode) {
+        FileType::RegularFile => Ok(file),
+        _ => Err(other()),
+    }
 }
 
 /// Copies `[from, to)` to the same offset of another file, preserving holes if the source has some.

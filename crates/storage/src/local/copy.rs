@@ -1,15 +1,15 @@
 //! Copying between local disks without passing the bytes through this process.
 
-use super::attributes::{extended_of, node_extended};
-use super::bytes::{copy_range, open_file};
+use super::attributes::{Losses, extended_of, node_extended};
+use super::bytes::{copy_range, is_no_file, open_file};
 use super::rename;
 use super::root::{Root, entry_of, nanos};
 use crate::backend::{CopyItem, CopyOutcome};
 use crate::error::{Error, Result};
 use crate::failpoint;
-use crate::{Entry, Folder, Kind};
+use crate::{Entry, Folder, Kind, Posix};
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, Mode, OFlags, Stat, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
@@ -27,7 +27,7 @@ pub(super) fn copy_batch(
     };
     let copy_one = |item: &CopyItem| match item.entry.kind {
         Kind::File => {
-            let copied = copy_file(&from, &to, sink, item);
+            let copied = copy_file(source, &from, &to, sink, item);
             copied.map_err(|failure| failure.into_error(&folder.join(&item.entry.name)))
         }
         _ => copy_node(source, &from, &to, sink, folder, item),
@@ -50,8 +50,18 @@ fn copy_node(
     }
     let extended = node_extended(from, name)
         .map_err(|e| Error::from_errno("read the attributes of", &folder.join(name), e))?;
-    sink.make_node(to, folder, item, &extended)
-        .map(CopyOutcome::Done)
+    let mut item = item.clone();
+    let listed = std::mem::replace(&mut item.entry.posix, current.posix);
+    let made = sink.make_node(to, folder, &item, &extended)?;
+    Ok(copied(made, listed, current.posix))
+}
+
+/// Returns the outcome of a copy that gave an entry these attributes instead of the listed ones.
+fn copied(entry: Entry, listed: Option<Posix>, current: Option<Posix>) -> CopyOutcome {
+    match current.filter(|_| current != listed) {
+        Some(posix) => CopyOutcome::DoneWith(entry, posix),
+        None => CopyOutcome::Done(entry),
+    }
 }
 
 /// Why a file was not copied.
@@ -82,22 +92,32 @@ impl From<(&'static str, Errno)> for Failure {
 type StepResult<T> = std::result::Result<T, Failure>;
 
 fn copy_file(
+    source: &Root,
     from: &OwnedFd,
     to: &OwnedFd,
     sink: &Root,
     item: &CopyItem,
 ) -> StepResult<CopyOutcome> {
     let CopyItem { entry, temp, .. } = item;
-    let input = open_file(from, &entry.name).map_err(|e| ("read", e))?;
+    let input = match open_file(from, &entry.name) {
+        Err(errno) if is_no_file(errno) => return Ok(CopyOutcome::Changed),
+        input => input.map_err(|e| ("read", e))?,
+    };
     let before = rustix::fs::fstat(&input).map_err(|e| ("read", e))?;
     if !matches_listing(&before, entry) {
         return Ok(CopyOutcome::Changed);
     }
-    let output = create(to, temp).map_err(|e| ("write", e))?;
+    let mode = sink.new_mode(0o666, 0o600);
+    let output = create(to, temp, mode).map_err(|e| ("write", e))?;
     failpoint::hit("temp-made");
-    match fill(&input, &output, sink, &before, item) {
-        Ok(true) => {}
-        Ok(false) => {
+    let current = posix_of(&before);
+    let current = source
+        .owner_map
+        .get()
+        .map_or(current, |map| map.apply(current));
+    let lost = match fill(&input, &output, sink, (&before, current), item) {
+        Ok(Some(lost)) => lost,
+        Ok(None) => {
             let _ = rustix::fs::unlinkat(to, temp.as_slice(), AtFlags::empty());
             return Ok(CopyOutcome::Changed);
         }
@@ -105,12 +125,22 @@ fn copy_file(
             let _ = rustix::fs::unlinkat(to, temp.as_slice(), AtFlags::empty());
             return Err(error);
         }
-    }
+    };
     let named = rename_into_place(&output, to, item);
     if named.is_err() {
         let _ = rustix::fs::unlinkat(to, temp.as_slice(), AtFlags::empty());
     }
-    named.map(CopyOutcome::Done)
+    named.map(|named| copied(named.with_lost(lost), entry.posix, Some(current)))
+}
+
+/// Returns the owner and permissions of a regular file.
+fn posix_of(stat: &Stat) -> Posix {
+    Posix {
+        mode: stat.st_mode,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        device: 0,
+    }
 }
 
 /// Renames a complete file to its final name.
@@ -127,7 +157,7 @@ fn rename_into_place(output: &OwnedFd, to: &OwnedFd, item: &CopyItem) -> StepRes
         return Err(Failure::Short(stat.stx_size, entry.size));
     }
     failpoint::hit("before-rename");
-    let named = rename::rename_expected(to, temp, &entry.name, precondition, entry)
+    let named = rename::rename_expected(to, temp, &entry.name, precondition, Some(entry))
         .map_err(|e| ("name", e))?;
     failpoint::hit("after-rename");
     match named {
@@ -136,14 +166,15 @@ fn rename_into_place(output: &OwnedFd, to: &OwnedFd, item: &CopyItem) -> StepRes
     }
 }
 
-/// Copies bytes and attributes. Returns whether the source stayed unchanged.
+/// Copies bytes and attributes. Returns the attributes that were lost, or `None` if the source
+/// changed meanwhile.
 fn fill(
     input: &OwnedFd,
     output: &OwnedFd,
     sink: &Root,
-    before: &Stat,
+    (before, posix): (&Stat, Posix),
     item: &CopyItem,
-) -> StepResult<bool> {
+) -> StepResult<Option<Losses>> {
     let size = item.entry.size;
     if size > 0 && !reflink(input, output, sink) {
         let holes = (before.st_blocks as u64).saturating_mul(512) < size;
@@ -152,7 +183,7 @@ fn fill(
             let current = rustix::fs::fstat(input).map_err(|e| ("read", e))?;
             return match matches_listing(&current, &item.entry) {
                 true => Err(Failure::Short(end, size)),
-                false => Ok(false),
+                false => Ok(None),
             };
         }
         if holes {
@@ -160,17 +191,19 @@ fn fill(
         }
     }
     let extended = extended_of(input).map_err(|e| ("read the attributes of", e))?;
+    // Permissions that were taken away since the listing must not be given to the copy.
     let like = Entry {
-        posix: item.entry.posix,
+        posix: Some(posix),
         modified: item.entry.modified,
         ..Entry::new("", Kind::File)
     };
-    sink.apply_attributes(output, &like, &extended, false)
+    let lost = sink
+        .apply_attributes(output, &like, &extended, false)
         .map_err(|e| ("set attributes of", e))?;
     let after = rustix::fs::fstat(input).map_err(|e| ("read", e))?;
     let unchanged =
         matches_listing(&after, &item.entry) && changed_at(&after) == changed_at(before);
-    Ok(unchanged)
+    Ok(unchanged.then_some(lost))
 }
 
 fn changed_at(stat: &Stat) -> (i64, u64) {
@@ -179,7 +212,9 @@ fn changed_at(stat: &Stat) -> (i64, u64) {
 
 fn matches_listing(stat: &Stat, entry: &Entry) -> bool {
     let modified = nanos(stat.st_mtime, stat.st_mtime_nsec as i64);
-    stat.st_size as u64 == entry.size && entry.modified == Some(modified)
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_size as u64 == entry.size
+        && entry.modified == Some(modified)
 }
 
 fn reflink(input: &OwnedFd, output: &OwnedFd, sink: &Root) -> bool {
@@ -194,9 +229,8 @@ fn reflink(input: &OwnedFd, output: &OwnedFd, sink: &Root) -> bool {
 }
 
 /// Creates a new file. A leftover of an earlier process is not resumed.
-pub(super) fn create(dir: &OwnedFd, temp: &[u8]) -> rustix::io::Result<OwnedFd> {
+pub(super) fn create(dir: &OwnedFd, temp: &[u8], mode: Mode) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mode = Mode::RUSR | Mode::WUSR;
     match rustix::fs::openat(dir, temp, flags, mode) {
         Err(Errno::EXIST) => {
             rustix::fs::unlinkat(dir, temp, AtFlags::empty())?;

@@ -70,7 +70,7 @@ fn page(
         let name = name.file_name();
         if name != c"." && name != c".." {
             match listed_entry(&dir, name) {
-                Ok(entry) => entries.push(entry),
+                Ok(entry) => entries.push(root.with_mapped_owner(entry)),
                 Err(Errno::NOENT) => {} // removed since the folder was read
                 Err(errno) => {
                     let path = folder.join(name.to_bytes());

@@ -20,10 +20,11 @@ mod small;
 mod upload;
 
 use crate::backend::{
-    Backend, Chunks, CopyItem, CopyOutcome, Cursor, Extended, Listing, Upload, UploadPlan,
+    Backend, Chunks, CopyItem, CopyOutcome, Cursor, Extended, Listing, Precondition, Upload,
+    UploadPlan,
 };
 use crate::error::Result;
-use crate::{BoxFuture, Capabilities, Entry, Folder, Probe, Space};
+use crate::{BoxFuture, Capabilities, Entry, Folder, OwnerMap, Probe, Space};
 use root::Root;
 use std::any::Any;
 use std::path::Path;
@@ -98,7 +99,7 @@ impl Backend for Local {
             folders: true,
             longest_name: Some(255),
             posix_names: true,
-            workers: (2, 8),
+            workers: (2, 64),
             ..Capabilities::read_only()
         };
         match self.root.probe.get() {
@@ -108,8 +109,18 @@ impl Backend for Local {
     }
 
     fn probe(&self, known: Option<Probe>) -> Option<Probe> {
-        let probe = known.or_else(|| probe::probe(&self.root))?;
-        Some(*self.root.probe.get_or_init(|| probe))
+        match known {
+            None => probe::probe(&self.root),
+            Some(known) => Some(*self.root.probe.get_or_init(|| known)),
+        }
+    }
+
+    fn map_owners(&self, map: &OwnerMap) -> bool {
+        self.root.owner_map.set(map.clone()).is_ok()
+    }
+
+    fn clock(&self) -> BoxFuture<'_, Option<i64>> {
+        self.run(|root| probe::clock(root))
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -220,10 +231,15 @@ impl Backend for Local {
         folder: &'a Folder,
         name: &'a [u8],
         temp: &'a [u8],
+        precondition: &'a Precondition,
     ) -> BoxFuture<'a, Result<Entry>> {
         let existing = (existing.0.clone(), existing.1.to_vec());
         let (folder, name, temp) = (folder.clone(), name.to_vec(), temp.to_vec());
-        self.run(move |root| root.hard_link((&existing.0, &existing.1), &folder, &name, &temp))
+        let precondition = precondition.clone();
+        self.run(move |root| {
+            let existing = (&existing.0, existing.1.as_slice());
+            root.hard_link(existing, &folder, &name, &temp, &precondition)
+        })
     }
 
     fn set_attributes<'a>(
@@ -232,9 +248,13 @@ impl Backend for Local {
         name: Option<&'a [u8]>,
         like: &'a Entry,
         extended: Extended,
+        precondition: &'a Precondition,
     ) -> BoxFuture<'a, Result<Entry>> {
         let (folder, name, like) = (folder.clone(), name.map(<[u8]>::to_vec), like.clone());
-        self.run(move |root| root.set_attributes(&folder, name.as_deref(), &like, &extended))
+        let precondition = precondition.clone();
+        self.run(move |root| {
+            root.set_attributes(&folder, name.as_deref(), &like, &extended, &precondition)
+        })
     }
 
     fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {

@@ -1,8 +1,9 @@
 //! Folders, symlinks, hard links, and removal.
 
+use super::attributes::Losses;
 use super::rename;
 use super::root::{Root, entry_at};
-use crate::backend::CopyItem;
+use crate::backend::{CopyItem, Precondition};
 use crate::error::{Error, ErrorKind, Result};
 use crate::failpoint;
 use crate::{Entry, Folder, Kind};
@@ -18,7 +19,7 @@ impl Root {
         };
         let fail = |e| Error::from_errno("make the folder", folder.as_bytes(), e);
         let dir = self.folder(&parent)?;
-        match rustix::fs::mkdirat(&dir, name, Mode::RWXU) {
+        match rustix::fs::mkdirat(&dir, name, self.new_mode(0o777, 0o700)) {
             Ok(()) => {
                 failpoint::hit("after-mkdir");
                 Ok(())
@@ -44,11 +45,13 @@ impl Root {
             Ok(()) | Err(Errno::NOENT) => make(dir, temp, entry),
             Err(errno) => Err(errno),
         };
+        let mut lost = Losses::default();
         let named = made
             .and_then(|()| self.apply_node_attributes(dir, temp, entry, extended))
+            .map(|refused| lost = refused)
             .inspect(|()| failpoint::hit("before-node-rename"))
             .and_then(|()| {
-                rename::rename_expected(dir, temp, &entry.name, &item.precondition, entry)
+                rename::rename_expected(dir, temp, &entry.name, &item.precondition, Some(entry))
             })
             .inspect(|_| failpoint::hit("after-node-rename"));
         let refused = match named {
@@ -60,7 +63,9 @@ impl Root {
             let _ = rustix::fs::unlinkat(dir, temp, AtFlags::empty());
             return Err(error);
         }
-        entry_at(dir, &entry.name).map_err(|e| Error::from_errno("look at", &path, e))
+        let made = entry_at(dir, &entry.name);
+        made.map(|made| made.with_lost(lost))
+            .map_err(|e| Error::from_errno("look at", &path, e))
     }
 
     pub(super) fn hard_link(
@@ -69,6 +74,7 @@ impl Root {
         folder: &Folder,
         name: &[u8],
         temp: &[u8],
+        precondition: &Precondition,
     ) -> Result<Entry> {
         let fail = |e| Error::from_errno("link", &folder.join(name), e);
         let from = self.folder(existing.0)?;
@@ -79,12 +85,22 @@ impl Root {
         }
         rustix::fs::linkat(&from, existing.1, &dir, temp, AtFlags::empty()).map_err(fail)?;
         failpoint::hit("before-link-rename");
-        let named = rustix::fs::renameat(&dir, temp, &dir, name);
+        let named = match is_linked(&dir, temp, name) {
+            // A run that died made it.
+            true => Ok(true),
+            // An entry with other bytes may have the same size and time, so only the inode tells
+            // that it is our own.
+            false => rename::rename_expected(&dir, temp, name, precondition, None),
+        };
         failpoint::hit("after-link-rename");
-        // A rename between two names of the same file does nothing, and leaves both.
-        let _ = rustix::fs::unlinkat(&dir, temp, AtFlags::empty());
-        named.map_err(fail)?;
-        entry_at(&dir, name).map_err(fail)
+        if !matches!(named, Ok(true)) || is_linked(&dir, temp, name) {
+            let _ = rustix::fs::unlinkat(&dir, temp, AtFlags::empty());
+        }
+        match named {
+            Ok(true) => entry_at(&dir, name).map_err(fail),
+            Ok(false) => Err(Error::conflict("link", &folder.join(name))),
+            Err(errno) => Err(fail(errno)),
+        }
     }
 
     pub(super) fn discard(&self, folder: &Folder, temp: &[u8]) -> Result<()> {
@@ -117,7 +133,9 @@ impl Root {
         let fail = |path: &[u8], e| Error::from_errno("remove", path, e);
         match rustix::fs::unlinkat(&dir, name, AtFlags::empty()) {
             Ok(()) => return Ok(()),
-            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(Errno::ISDIR) => {}
+            // Some systems say so of folders, all of them say so of immutable files.
+            Err(Errno::PERM) if is_folder(&dir, name) => {}
             Err(errno) => return Err(fail(&folder.join(name), errno)),
         }
         let mut left = vec![folder.child(name)];
@@ -160,6 +178,20 @@ impl Root {
         }
         Ok(folders)
     }
+}
+
+/// Returns whether two names of a folder are the same file.
+fn is_linked(dir: &OwnedFd, one: &[u8], other: &[u8]) -> bool {
+    let inode = |name: &[u8]| {
+        let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+        stat.map(|stat| (stat.st_dev, stat.st_ino)).ok()
+    };
+    let found = inode(one);
+    found.is_some() && found == inode(other)
+}
+
+fn is_folder(dir: &OwnedFd, name: &[u8]) -> bool {
+    entry_at(dir, name).is_ok_and(|entry| entry.kind == Kind::Folder)
 }
 
 fn make(dir: &OwnedFd, temp: &[u8], entry: &Entry) -> rustix::io::Result<()> {

@@ -9,7 +9,6 @@ use crate::Probe;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
-use std::path::Path;
 
 /// An odd second and nanosecond, so that every rounding shows.
 const TIME: Timespec = Timespec {
@@ -32,29 +31,36 @@ const FILE: &[u8] = b"Probe";
 const FOLDED: &[u8] = b"pROBE";
 const COMPOSED: &[u8] = "caf\u{e9}".as_bytes();
 const DECOMPOSED: &[u8] = "cafe\u{301}".as_bytes();
+/// The length of names on most filesystems.
+const LONGEST_NAME: usize = 255;
 
 /// Tries out the filesystem of a directory, or of the first ancestor that exists. Returns `None` if
 /// nothing can be made there.
 pub(super) fn probe(root: &Root) -> Option<Probe> {
-    let folder = root.path().ancestors().find(|path| path.is_dir())?;
-    let before = std::fs::metadata(folder).ok()?.modified().ok();
-    let probe = probe_in(folder, root.privileged);
-    // The probe leaves no trace, not even in the time of the folder.
-    if let (Some(before), Ok(folder)) = (before, std::fs::File::open(folder)) {
-        let _ = folder.set_modified(before);
-    }
-    probe
+    in_new_folder(root, |dir| try_out(dir, root.privileged).ok())
 }
 
-fn probe_in(folder: &Path, privileged: bool) -> Option<Probe> {
+/// Returns the time by the filesystem's own clock.
+pub(super) fn clock(root: &Root) -> Option<i64> {
+    in_new_folder(root, |dir| entry_at(dir, b".").ok()?.modified)
+}
+
+/// Makes a folder in the root, or in the first ancestor that exists, and removes it again. No trace
+/// is left, not even in the time of the parent.
+fn in_new_folder<T>(root: &Root, use_it: impl FnOnce(&OwnedFd) -> Option<T>) -> Option<T> {
+    let folder = root.path().ancestors().find(|path| path.is_dir())?;
+    let before = std::fs::metadata(folder).ok()?.modified().ok();
     let name = format!(".headworks-probe-{:016x}", fastrand::u64(..));
     let path = folder.join(name);
     std::fs::create_dir(&path).ok()?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(&path, flags, Mode::empty());
-    let probe = opened.ok().and_then(|dir| try_out(&dir, privileged).ok());
+    let found = opened.ok().and_then(|dir| use_it(&dir));
     let _ = std::fs::remove_dir_all(&path);
-    probe
+    if let (Some(before), Ok(folder)) = (before, std::fs::File::open(folder)) {
+        let _ = folder.set_modified(before);
+    }
+    found
 }
 
 fn try_out(dir: &OwnedFd, privileged: bool) -> rustix::io::Result<Probe> {
@@ -71,6 +77,10 @@ fn try_out(dir: &OwnedFd, privileged: bool) -> rustix::io::Result<Probe> {
         hard_links: is_supported(rustix::fs::linkat(dir, FILE, dir, "link", AtFlags::empty()))?,
         folds_case: exists(FOLDED),
         folds_unicode: exists(DECOMPOSED),
+        longest_name: Some(longest_name(dir)?),
+        sets_xattrs: true,
+        sets_acls: true,
+        sets_permissions: true,
         // Last, because everything else changes the time.
         time_step: time_step(dir, &file)?,
     };
@@ -92,6 +102,21 @@ fn is_supported(tried: rustix::io::Result<()>) -> rustix::io::Result<bool> {
 fn create(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)
+}
+
+/// Finds the length of the longest name by trying.
+fn longest_name(dir: &OwnedFd) -> rustix::io::Result<usize> {
+    let (mut fits, mut least_refused) = (1, LONGEST_NAME + 1);
+    let mut length = LONGEST_NAME;
+    while fits + 1 < least_refused {
+        match create(dir, &vec![b'n'; length]) {
+            Ok(_) => fits = length,
+            Err(Errno::NAMETOOLONG | Errno::INVAL) => least_refused = length,
+            Err(errno) => return Err(errno),
+        }
+        length = fits.midpoint(least_refused);
+    }
+    Ok(fits)
 }
 
 fn owner_is_kept(dir: &OwnedFd, file: &OwnedFd) -> rustix::io::Result<bool> {
@@ -145,12 +170,14 @@ mod tests {
         assert_eq!(found.time_step, 1);
         assert!(found.permissions && found.symlinks && found.hard_links);
         assert!(!found.folds_case && !found.folds_unicode);
+        assert_eq!(found.longest_name, Some(255));
+        assert!(clock(&Root::new(dir.path())).is_some());
         assert_eq!(time(), before);
         assert_eq!(std::fs::read_dir(dir.path()).expect("it exists").count(), 0);
     }
 
     #[test]
     fn nothing_is_known_of_a_filesystem_that_cannot_be_written() {
-        assert_eq!(probe(&Root::new(Path::new("/proc"))), None);
+        assert_eq!(probe(&Root::new("/proc".as_ref())), None);
     }
 }

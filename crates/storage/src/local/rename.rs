@@ -4,9 +4,11 @@
 use super::root::entry_at;
 use crate::Entry;
 use crate::backend::Precondition;
+use crate::expected::is_own;
 use rustix::fd::OwnedFd;
-use rustix::fs::RenameFlags;
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::Errno;
+use unicode_normalization::UnicodeNormalization;
 
 /// Renames `temp` to `name` in place of the expected entry. Returns `false` if another entry is
 /// there, which stays. An entry like `new` is our own, from a run that died before it was recorded
@@ -19,28 +21,24 @@ pub(super) fn rename_expected(
     temp: &[u8],
     name: &[u8],
     precondition: &Precondition,
-    new: &Entry,
+    new: Option<&Entry>,
 ) -> rustix::io::Result<bool> {
     let overwrite = || rustix::fs::renameat(dir, temp, dir, name).map(|()| true);
-    let listed = match precondition {
-        Precondition::Any | Precondition::Version(_) => return overwrite(),
-        Precondition::Absent => None,
-        Precondition::Unchanged(listed) => Some(&**listed),
-    };
     let stat_target = || match entry_at(dir, name) {
         Err(Errno::NOENT) => Ok(None),
         found => found.map(Some),
     };
-    // A check in advance would cost one call for every new file.
-    let mut existing = match listed {
-        None => None,
-        Some(_) => stat_target()?,
+    let mut existing = match precondition {
+        Precondition::Any => return overwrite(),
+        // A check in advance would cost one call for every new file.
+        Precondition::Absent => None,
+        Precondition::Version(_) | Precondition::Unchanged(_) => stat_target()?,
     };
     loop {
         if let Some(existing) = &existing {
-            let is_listed = listed.is_some_and(|listed| is_same(existing, listed));
             let kept = || entry_at(dir, temp).ok().and_then(|temp| temp.modified);
-            return match is_listed || is_own(existing, new, kept()) {
+            let is_own = || new.is_some_and(|new| is_own(existing, new, kept()));
+            return match precondition.allows(existing) || is_own() && is_spelled(dir, name)? {
                 true => overwrite(),
                 false => Ok(false),
             };
@@ -60,25 +58,39 @@ pub(super) fn rename_expected(
     }
 }
 
-/// Returns whether two entries are the same as far as is compared. An unknown time matches any.
-fn is_same(existing: &Entry, other: &Entry) -> bool {
-    let same_time = other.modified.is_none() || existing.modified == other.modified;
-    same_time
-        && (existing.kind, existing.size, &existing.target)
-            == (other.kind, other.size, &other.target)
-}
-
-/// Returns whether an entry is one that we made and did not record. `kept` is the time of the
-/// temporary file, as the filesystem keeps it. A power failure may have taken the bytes, but not
-/// the time, which was set before the rename; nothing is lost with an empty file.
-fn is_own(existing: &Entry, new: &Entry, kept: Option<i64>) -> bool {
-    let mut expected = new.clone();
-    expected.modified = expected.modified.and(kept);
-    let empty = existing.size == 0 && expected.modified.is_some();
-    if empty {
-        expected.size = 0;
+/// Returns whether an existing entry has exactly this name. Where names are folded, the entry that
+/// is found may be another file of the source, copied under another spelling.
+fn is_spelled(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<bool> {
+    let Ok(text) = std::str::from_utf8(name) else {
+        return Ok(true);
+    };
+    let inode = |name: &[u8]| {
+        let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+        stat.ok().map(|stat| (stat.st_dev, stat.st_ino))
+    };
+    let found = inode(name);
+    let spellings = [
+        text.to_uppercase(),
+        text.to_lowercase(),
+        text.nfc().collect(),
+        text.nfd().collect(),
+    ];
+    let is_folded = spellings
+        .iter()
+        .any(|other| *other != text && inode(other.as_bytes()) == found);
+    if !is_folded {
+        return Ok(true);
     }
-    is_same(existing, &expected)
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::openat(dir, c".", flags, Mode::empty())?;
+    let mut buffer = Vec::with_capacity(32 * 1024);
+    let mut names = RawDir::new(&dir, buffer.spare_capacity_mut());
+    while let Some(entry) = names.next() {
+        if entry?.file_name().to_bytes() == name {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]
@@ -107,7 +119,7 @@ mod tests {
 
         /// Renames the file `temp`, and returns the result and the text of the target.
         fn name(&self, precondition: &Precondition, new: &Entry) -> (bool, String) {
-            let done = rename_expected(&self.dir, b"temp", b"name", precondition, new)
+            let done = rename_expected(&self.dir, b"temp", b"name", precondition, Some(new))
                 .expect("the rename works");
             let text = std::fs::read_to_string(self.folder.path().join("name"));
             (done, text.expect("the target exists"))

@@ -3,7 +3,7 @@
 use super::blocking_pool::BlockingPool;
 use super::mounts::mounts_below;
 use crate::error::{Error, ErrorKind, Result};
-use crate::{Entry, Folder, Inode, Kind, Posix, Probe, Space};
+use crate::{Entry, Folder, Inode, Kind, OwnerMap, Posix, Probe, Space};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
@@ -30,6 +30,8 @@ pub(crate) struct Root {
     pub(super) privileged: bool,
     /// The properties that the filesystem keeps, once it was tried out.
     pub(super) probe: OnceLock<Probe>,
+    /// Other owners for the entries that are returned.
+    pub(super) owner_map: OnceLock<OwnerMap>,
     /// Runs short and frequent operations.
     pub(super) blocking_pool: BlockingPool,
 }
@@ -43,6 +45,7 @@ impl Root {
             no_noatime: AtomicBool::new(false),
             privileged: rustix::process::geteuid().is_root(),
             probe: OnceLock::new(),
+            owner_map: OnceLock::new(),
             blocking_pool: BlockingPool::default(),
         }
     }
@@ -54,6 +57,14 @@ impl Root {
     /// Whether the filesystem keeps a property, as far as is known.
     pub(super) fn keeps(&self, property: impl Fn(&Probe) -> bool) -> bool {
         self.probe.get().is_none_or(property)
+    }
+
+    /// Returns an entry with the owner that it has for the caller.
+    pub(super) fn with_mapped_owner(&self, entry: Entry) -> Entry {
+        match self.owner_map.get() {
+            Some(map) => map.apply_to(entry),
+            None => entry,
+        }
     }
 
     fn fd(&self) -> Result<&OwnedFd> {
@@ -123,19 +134,40 @@ impl Root {
 
     pub(super) fn stat(&self, folder: &Folder, name: Option<&[u8]>) -> Result<Entry> {
         let dir = self.folder(folder)?;
-        match name {
+        let entry = match name {
             Some(name) => entry_at(&dir, name)
                 .map_err(|e| Error::from_errno("look at", &folder.join(name), e)),
             None => {
                 let name = folder.split().map_or(&b""[..], |(_, name)| name);
                 entry_in(&dir, name).map_err(|e| Error::from_errno("look at", folder.as_bytes(), e))
             }
+        };
+        entry.map(|entry| self.with_mapped_owner(entry))
+    }
+
+    /// Fails if the path no longer leads to the folder that is open: what is written goes into that
+    /// folder, wherever it is now, and would be missing at the path.
+    fn check_in_place(&self) -> Result<()> {
+        let fail = |e| self.failure("look at", e);
+        let open = rustix::fs::fstat(self.fd()?).map_err(fail)?;
+        let is_same = match rustix::fs::stat(&self.path) {
+            Ok(there) => (there.st_dev, there.st_ino) == (open.st_dev, open.st_ino),
+            Err(Errno::NOENT | Errno::NOTDIR) => false,
+            Err(errno) => return Err(fail(errno)),
+        };
+        if is_same {
+            return Ok(());
         }
+        let path = self.path.as_os_str().as_encoded_bytes();
+        let message = "the folder was moved or replaced while files were written into it";
+        Err(Error::new(ErrorKind::Gone, "use", path, message))
     }
 
     /// Syncs the root's filesystem and all that are mounted inside it: `syncfs` knows only one.
+    /// Fails if the root was moved.
     pub(super) fn sync(&self) -> Result<()> {
         let fail = |e| self.failure("sync", e);
+        self.check_in_place()?;
         rustix::fs::syncfs(self.fd()?).map_err(fail)?;
         let inside = std::fs::read("/proc/self/mountinfo")
             .and_then(|table| Ok(mounts_below(&self.path.canonicalize()?, &table)));
@@ -251,6 +283,7 @@ pub(super) fn entry_of(name: Vec<u8>, stat: &Statx) -> Entry {
             number: stat.stx_ino,
         }),
         version: None,
+        lost: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Local;
 use super::blocking;
-use super::bytes::{copy_range, open_file};
+use super::bytes::{copy_range, open_regular};
 use super::copy::create;
 use super::rename;
 use super::root::{Root, entry_at};
@@ -47,7 +47,10 @@ impl LocalUpload {
             .and_then(|resume| reopen(&dir, &plan.temp, resume));
         let (file, offset) = match resumed {
             Some(resumed) => resumed,
-            None => (create(&dir, &plan.temp).map_err(fail)?, 0),
+            None => {
+                let mode = root.new_mode(0o666, 0o600);
+                (create(&dir, &plan.temp, mode).map_err(fail)?, 0)
+            }
         };
         let sink = Sink::new(file, &dir, &plan.temp, plan.size);
         Ok(LocalUpload {
@@ -124,18 +127,24 @@ impl LocalUpload {
         if self.size >= HOLE_SIZE as u64 {
             rustix::fs::ftruncate(&self.sink.file, self.size)?;
         }
-        self.root
+        let lost = self
+            .root
             .apply_attributes(&self.sink.file, like, extended, true)?;
         failpoint::hit("before-upload-rename");
         let new = Entry {
             size: self.size,
             ..like.clone()
         };
-        let named =
-            rename::rename_expected(&self.dir, &self.temp, &self.name, &self.precondition, &new)?;
+        let named = rename::rename_expected(
+            &self.dir,
+            &self.temp,
+            &self.name,
+            &self.precondition,
+            Some(&new),
+        )?;
         failpoint::hit("after-upload-rename");
         match named {
-            true => entry_at(&self.dir, &self.name).map(Some),
+            true => Ok(Some(entry_at(&self.dir, &self.name)?.with_lost(lost))),
             false => Ok(None),
         }
     }
@@ -206,7 +215,7 @@ impl Upload for LocalUpload {
             let moved = blocking(move || {
                 let dir = source.folder(&folder)?;
                 let fail = |e| Error::from_errno("copy", &folder.join(&name), e);
-                let input = open_file(&dir, &name).map_err(fail)?;
+                let input = open_regular(&dir, &name, &folder.join(&name))?;
                 let stat = rustix::fs::fstat(&input).map_err(fail)?;
                 let holes = (stat.st_blocks as u64).saturating_mul(512) < stat.st_size as u64;
                 let end = copy_range(&input, &sink.file, from, to, holes).map_err(fail)?;

@@ -1,21 +1,23 @@
 //! A bucket at an endpoint: how calls to it are addressed, signed and understood.
 
-use super::credentials::Credentials;
+use super::clock::Clock;
+use super::credentials::{Credentials, dns_suffix};
+use super::redirect::{Redirect, redirect};
 use super::sign::{Signer, sha256};
 use crate::BoxFuture;
 use crate::backend::Requests;
 use crate::cloud::object_store::ObjectStore;
 use crate::cloud::url::Url;
 use crate::cloud::{
-    Call, Endpoint, Environment, FullResponse, Protocol, SegmentedBytes, header_text,
-    kind_of_status, percent, xml,
+    Call, Clients, Endpoint, Environment, FullResponse, Protocol, Recovery, Rejection,
+    SegmentedBytes, header_text, kind_of_status, percent, xml,
 };
 use crate::error::{Error, ErrorKind, Result};
-use headworks_outbound::{Outbound, Settings};
+use headworks_outbound::Settings;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Maximum number of concurrent calls, independent of the workers.
@@ -25,6 +27,14 @@ const MAX_BUFFERED_PARTS: usize = 16;
 /// Memory for files that are sent in one request, over all uploads, in units of `PERMIT_BYTES`.
 const SMALL_FILE_PERMITS: usize = (128 << 20) / PERMIT_BYTES;
 const PERMIT_BYTES: usize = 64 << 10;
+
+/// The errors of keys that were valid once.
+const EXPIRED: [&str; 4] = [
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "InvalidToken",
+    "TokenRefreshRequired",
+];
 
 const SETTINGS: [&str; 11] = [
     "at_once",
@@ -49,7 +59,9 @@ pub(crate) struct Bucket {
     identity: (Option<String>, bool),
     region: String,
     origin: String,
-    host: String,
+    /// The server that the service has named instead.
+    redirect: OnceLock<Redirect>,
+    clock: Clock,
     /// The part of the path before every key.
     base: String,
     pub(super) prefix: Vec<u8>,
@@ -72,21 +84,25 @@ impl Bucket {
         let fail = |message: String| Error::new(ErrorKind::Other, "open", location, message);
         let mut config = Settings::default();
         config.ca_file = environment("AWS_CA_BUNDLE").map(PathBuf::from);
-        let outbound = Outbound::new(config.clone()).map_err(|e| fail(e.to_string()))?;
-        // Roles are requested from this machine and its network, never through a proxy.
-        config.proxy_from_environment = false;
-        let direct = Outbound::new(config).map_err(|e| fail(e.to_string()))?;
+        let clients = Clients::new(config).map_err(|e| fail(e.to_string()))?;
+        let outbound = clients.proxied.clone();
         let anonymous = url.flag("anonymous")?.unwrap_or(false);
         let (credentials, defaults) =
-            Credentials::find(environment, url.get("profile"), anonymous, direct)?;
+            Credentials::find(environment, url.get("profile"), anonymous, clients)?;
         let region = url.get("region").map(str::to_owned).or(defaults.region);
         let region = region.unwrap_or_else(|| "us-east-1".to_owned());
         let custom = url.get("endpoint").map(str::to_owned).or(defaults.endpoint);
-        let path_style = url.flag("path_style")?.unwrap_or(custom.is_some());
+        let name = url.host.clone();
+        // The certificate for `*.s3…` does not cover a bucket with a dot.
+        let path_style = custom.is_some() || name.contains('.');
+        let path_style = url.flag("path_style")?.unwrap_or(path_style);
         // Known to be cheap at Amazon only: some services scan the whole bucket for it.
         let at_amazon = custom.is_none().then_some(true);
         let list_below = url.flag("below")?.or(at_amazon);
-        let endpoint = custom.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
+        let endpoint = custom.unwrap_or_else(|| {
+            let suffix = dns_suffix(&region);
+            format!("https://s3.{region}.{suffix}")
+        });
         let Some((scheme, host)) = endpoint.trim_end_matches('/').split_once("://") else {
             let message =
                 format!("the endpoint `{endpoint}` has no scheme; write http:// or https://");
@@ -96,7 +112,6 @@ impl Bucket {
             let message = "the endpoint is not a scheme and a host, as in https://s3.example.org";
             return Err(fail(message.to_owned()));
         }
-        let name = url.host.clone();
         let (host, base) = match path_style {
             true => (
                 host.to_owned(),
@@ -110,7 +125,8 @@ impl Bucket {
             identity: (url.get("profile").map(str::to_owned), anonymous),
             region,
             origin: format!("{scheme}://{host}"),
-            host,
+            redirect: OnceLock::new(),
+            clock: Clock::default(),
             base,
             prefix: url.prefix.clone(),
             name,
@@ -121,6 +137,18 @@ impl Bucket {
             list_below,
             page: url.get("page").map(str::to_owned),
         })
+    }
+
+    /// Returns the region that calls are signed for.
+    fn region(&self) -> &str {
+        let redirect = self.redirect.get();
+        let region = redirect.and_then(|redirect| redirect.region.as_deref());
+        region.unwrap_or(&self.region)
+    }
+
+    /// Returns what the user should know about the storage.
+    pub(super) fn notices(&self) -> Vec<String> {
+        self.clock.notice().into_iter().collect()
     }
 
     /// Reserves memory for a file that is sent in one request.
@@ -165,7 +193,9 @@ impl Bucket {
         method: Method,
     ) -> Call {
         let target = format!("{}/", self.base);
-        Call::new((kind, operation, path), method, &self.origin, target)
+        let redirect = self.redirect.get();
+        let origin = redirect.map_or(&self.origin, |redirect| &redirect.origin);
+        Call::new((kind, operation, path), method, origin, target)
     }
 
     /// Returns a call to a key.
@@ -197,7 +227,7 @@ impl Bucket {
         self.endpoint.fetch(self, call).await
     }
 
-    /// Fetches a call whose successful response may contain an error.
+    /// Sends a call to which S3 may answer 200 with an error in the body, and returns that error.
     pub(super) async fn fetch_checked(&self, call: &Call) -> Result<FullResponse> {
         let response = self.fetch(call).await?;
         match xml::find(&response.body, "Code") {
@@ -245,11 +275,12 @@ impl Protocol for Bucket {
                     headers.insert(name, value);
                 }
             };
-            set("host", &self.host);
+            let host = call.origin.split_once("://").map(|(_, host)| host);
+            set("host", host.unwrap_or_default());
             let Some(keys) = self.credentials.keys().await? else {
                 return Ok(headers);
             };
-            let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+            let now = self.clock.now().strftime("%Y%m%dT%H%M%SZ");
             set("x-amz-date", &now.to_string());
             if !call.headers.contains_key("x-amz-content-sha256") {
                 set("x-amz-content-sha256", &hex::encode(sha256(&call.body)));
@@ -260,11 +291,41 @@ impl Protocol for Bucket {
             let signer = Signer {
                 id: &keys.id,
                 secret: &keys.secret,
-                region: &self.region,
+                region: self.region(),
                 service: "s3",
             };
             Ok(signer.sign(call, headers))
         })
+    }
+
+    fn recover(&self, call: &Call, signed: &HeaderMap, rejection: &Rejection<'_>) -> Recovery {
+        if rejection.status == StatusCode::TEMPORARY_REDIRECT {
+            return match redirect(&call.origin, rejection.headers) {
+                Some(found) => {
+                    Recovery::RepeatAt(self.redirect.get_or_init(|| found).origin.clone())
+                }
+                None => Recovery::Impossible,
+            };
+        }
+        let token = header_text(signed, "x-amz-security-token");
+        let code = xml::find(rejection.body, "Code");
+        let skewed = match &code {
+            Some(code) => code == "RequestTimeTooSkewed",
+            None => call.method == Method::HEAD && rejection.status == StatusCode::FORBIDDEN,
+        };
+        if skewed && self.clock.correct(signed, rejection.headers) {
+            return Recovery::Repeat;
+        }
+        let expired = match &code {
+            Some(code) => EXPIRED.contains(&code.as_str()),
+            // The response to HEAD has no body, so that the reason remains unknown.
+            None => call.method == Method::HEAD && rejection.status == StatusCode::BAD_REQUEST,
+        };
+        let is_rejected = expired || rejection.status == StatusCode::UNAUTHORIZED;
+        match token.filter(|_| is_rejected) {
+            Some(token) => self.credentials.reject(Some(token)),
+            None => Recovery::Impossible,
+        }
     }
 
     fn classify(
@@ -278,9 +339,9 @@ impl Protocol for Bucket {
         let mut message = format!("{status} {code} {detail}").trim().to_owned();
         let kind = match code.as_str() {
             "NoSuchKey" | "NoSuchBucket" | "NoSuchUpload" => ErrorKind::NotFound,
-            "ExpiredToken" | "TokenRefreshRequired" => {
-                self.credentials.expired();
-                ErrorKind::Temporary
+            code if EXPIRED.contains(&code) => {
+                message.push_str(": log in again, or set the new keys");
+                ErrorKind::Denied
             }
             "BucketAlreadyOwnedByYou" | "BucketAlreadyExists" => ErrorKind::Exists,
             "SlowDown"
@@ -305,13 +366,19 @@ impl Protocol for Bucket {
             "QuotaExceeded" | "EntityTooLarge" => ErrorKind::NoSpace,
             "NotImplemented" => ErrorKind::Unsupported,
             "RequestTimeTooSkewed" => {
-                message.push_str(": set the clock of this machine");
+                message.push_str(&format!(": {}", self.clock.advice(headers)));
                 ErrorKind::Denied
             }
             _ => kind_of_status(status, headers),
         };
+        if status == StatusCode::TEMPORARY_REDIRECT {
+            let to = header_text(headers, "location").unwrap_or("nowhere");
+            message = format!(
+                "{message}: redirected to {to}, which is not followed; name the right endpoint with ?endpoint=…"
+            );
+        }
         let elsewhere =
-            header_text(headers, "x-amz-bucket-region").filter(|region| *region != self.region);
+            header_text(headers, "x-amz-bucket-region").filter(|region| *region != self.region());
         if let Some(region) = elsewhere
             && kind != ErrorKind::NotFound
         {
@@ -348,6 +415,31 @@ mod tests {
         assert_eq!(address(elsewhere), "http://h:9000/b/p/k%20y");
         let in_the_host = format!("{elsewhere}&path_style=false");
         assert_eq!(address(&in_the_host), "http://b.h:9000/p/k%20y");
+        // A certificate for `*.s3…` covers one label only.
+        for (location, expected) in [
+            (
+                "s3://a.b/p?anonymous&region=eu-north-1",
+                "https://s3.eu-north-1.amazonaws.com/a.b/p/k%20y",
+            ),
+            (
+                "s3://b/p?anonymous&region=cn-north-1",
+                "https://b.s3.cn-north-1.amazonaws.com.cn/p/k%20y",
+            ),
+            (
+                "s3://a.b/p?anonymous&region=cn-northwest-1",
+                "https://s3.cn-northwest-1.amazonaws.com.cn/a.b/p/k%20y",
+            ),
+            (
+                "s3://b/p?anonymous&region=us-gov-west-1",
+                "https://b.s3.us-gov-west-1.amazonaws.com/p/k%20y",
+            ),
+            (
+                "s3://a.b/p?anonymous&endpoint=http://h:9000&path_style=false",
+                "http://a.b.h:9000/p/k%20y",
+            ),
+        ] {
+            assert_eq!(address(location), expected);
+        }
     }
 
     #[test]

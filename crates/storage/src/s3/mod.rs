@@ -6,14 +6,22 @@
 //! slash in its name.
 
 mod bucket;
+mod caller_identity;
+mod clock;
 mod copy;
 mod credentials;
 mod folders;
 mod listing;
 mod multipart;
 mod object;
+mod redirect;
 mod sign;
 mod upload;
+
+#[cfg(test)]
+mod expiry_tests;
+#[cfg(test)]
+mod signing_tests;
 
 use crate::backend::{Backend, Chunks, Cursor, Extended, Listing, Requests, Upload, UploadPlan};
 use crate::cloud::object_backend::{self, ObjectBackend};
@@ -21,6 +29,8 @@ use crate::cloud::read_ahead;
 use crate::error::Result;
 use crate::{Capabilities, Entry, Folder};
 use bucket::Bucket;
+pub(crate) use caller_identity::CallerIdentity;
+pub(crate) use credentials::metadata_token;
 pub(crate) use listing::fuzz_listing;
 use std::sync::Arc;
 
@@ -184,6 +194,10 @@ impl ObjectBackend for S3 {
 
     fn requests(&self) -> Requests {
         self.bucket.requests()
+    }
+
+    fn notices(&self) -> Vec<String> {
+        self.bucket.notices()
     }
 
     fn requests_to_write(&self, size: u64) -> u64 {

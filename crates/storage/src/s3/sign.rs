@@ -29,12 +29,13 @@ fn hmac(key: &[u8], text: &str) -> [u8; 32] {
 }
 
 impl Signer<'_> {
-    /// Returns the headers with the signature. `host`, `x-amz-date` and `x-amz-content-sha256` must
-    /// be present.
+    /// Returns the headers with the signature. `host` and `x-amz-date` must be present, and for S3
+    /// `x-amz-content-sha256`.
     pub(super) fn sign(&self, call: &Call, mut headers: HeaderMap) -> HeaderMap {
         let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let stamp = value("x-amz-date").unwrap_or_default().to_owned();
-        let payload = value("x-amz-content-sha256").unwrap_or_default().to_owned();
+        let payload = value("x-amz-content-sha256").map(str::to_owned);
+        let payload = payload.unwrap_or_else(|| hex::encode(sha256(&call.body)));
         let (names, lines) = canonical(&headers);
         let request = format!(
             "{}\n{}\n{}\n{lines}\n{names}\n{payload}",

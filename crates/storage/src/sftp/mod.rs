@@ -15,7 +15,8 @@ mod ssh;
 mod upload;
 
 use crate::backend::{
-    Backend, Chunks, CopyItem, Cursor, Extended, Listing, Requests, Upload, UploadPlan,
+    Backend, Chunks, CopyItem, Cursor, Extended, Listing, Precondition, Requests, Upload,
+    UploadPlan,
 };
 use crate::error::Result;
 use crate::{BoxFuture, Capabilities, Entry, Folder, Space};
@@ -91,7 +92,7 @@ impl Backend for Sftp {
             owners: self.client.ssh.is_root(),
             symlinks: true,
             longest_name: Some(255),
-            workers: (8, 16),
+            workers: (8, 64),
             ..Capabilities::read_only()
         }
     }
@@ -178,8 +179,9 @@ impl Backend for Sftp {
         name: Option<&'a [u8]>,
         like: &'a Entry,
         _extended: Extended,
+        precondition: &'a Precondition,
     ) -> BoxFuture<'a, Result<Entry>> {
-        Box::pin(self.client.set_attributes(folder, name, like))
+        Box::pin(self.client.set_attributes(folder, name, like, precondition))
     }
 
     fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
@@ -215,6 +217,10 @@ impl Backend for Sftp {
 
     fn space(&self) -> BoxFuture<'_, Result<Option<Space>>> {
         Box::pin(self.client.space())
+    }
+
+    fn clock(&self) -> BoxFuture<'_, Option<i64>> {
+        Box::pin(self.client.clock())
     }
 
     fn writable(&self) -> BoxFuture<'_, Result<()>> {

@@ -3,8 +3,9 @@
 use super::client::{Client, PooledConnection, attributes, entry, stat_entry};
 use super::connection::Failure;
 use super::packet::{Attributes, Packet, Status};
-use crate::backend::CopyItem;
+use crate::backend::{CopyItem, Precondition};
 use crate::error::{Error, ErrorKind, Result};
+use crate::expected::{is_own, may_set_attributes};
 use crate::{Entry, Folder, Kind};
 use std::sync::Arc;
 
@@ -29,9 +30,11 @@ pub(super) fn attribute_steps(like: &Entry, owners: bool) -> Vec<Attributes> {
     all.filter(|set| *set != Attributes::default()).collect()
 }
 
+const SECOND: i64 = 1_000_000_000;
+
 /// Times before 1970 and after 2106 are clamped.
 fn seconds(modified: i64) -> u32 {
-    let seconds = modified.div_euclid(1_000_000_000);
+    let seconds = modified.div_euclid(SECOND);
     u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)
 }
 
@@ -50,6 +53,79 @@ pub(super) async fn replace(connection: &PooledConnection, from: &[u8], to: &[u8
             connection.request(Packet::rename(from, to)).await.map(drop)
         }
         renamed => renamed.map(drop),
+    }
+}
+
+/// The entry that gets its final name.
+pub(super) struct NewEntry<'a> {
+    pub(super) temp: &'a [u8],
+    pub(super) path: &'a [u8],
+    /// The source entry.
+    pub(super) like: &'a Entry,
+    pub(super) precondition: &'a Precondition,
+}
+
+impl NewEntry<'_> {
+    /// Renames it in place of the expected entry, and returns it. Another entry stays. The number
+    /// of the attempt tells whether an earlier one may have been executed, with its reply lost.
+    pub(super) async fn rename(&self, connection: &PooledConnection, attempt: u32) -> Done<Entry> {
+        let NewEntry { temp, path, .. } = *self;
+        if attempt > 1 && stat(connection, temp, b"").await?.is_none() {
+            return self.renamed(connection).await;
+        }
+        // Only servers that also offer to replace are known never to replace with this request, and
+        // only for files: for others OpenSSH looks at the target of a symlink that is in the way.
+        let is_strict = connection.extensions.replace && self.like.kind == Kind::File;
+        let existing = match self.precondition {
+            Precondition::Any => {
+                replace(connection, temp, path).await?;
+                return self.renamed(connection).await;
+            }
+            Precondition::Absent if is_strict => None,
+            _ => stat(connection, path, &self.like.name).await?,
+        };
+        let Some(existing) = existing else {
+            return match connection.request(Packet::rename(temp, path)).await {
+                Ok(_) => self.renamed(connection).await,
+                Err(failure) => match stat(connection, path, &self.like.name).await? {
+                    Some(existing) => self.replace_expected(connection, &existing).await,
+                    None => Err(failure),
+                },
+            };
+        };
+        self.replace_expected(connection, &existing).await
+    }
+
+    async fn replace_expected(
+        &self,
+        connection: &PooledConnection,
+        existing: &Entry,
+    ) -> Done<Entry> {
+        let kept = self.like.modified.map(|at| i64::from(seconds(at)) * SECOND);
+        let like = Entry {
+            modified: kept,
+            ..self.like.clone()
+        };
+        if !self.precondition.allows(existing) && !is_own(existing, &like, kept) {
+            let error = Error::conflict("write", self.path);
+            return Err(Failure::Wrong(error.kind(), error.cause().to_owned()));
+        }
+        replace(connection, self.temp, self.path).await?;
+        // A rename between two names of one file, which an interrupted rename leaves, does nothing.
+        let _ = connection.request(Packet::remove(self.temp)).await;
+        self.renamed(connection).await
+    }
+
+    async fn renamed(&self, connection: &PooledConnection) -> Done<Entry> {
+        stat_entry(connection, self.path, &self.like.name).await
+    }
+}
+
+/// Returns the entry of a path, if it exists.
+async fn stat(connection: &PooledConnection, path: &[u8], name: &[u8]) -> Done<Option<Entry>> {
+    match stat_entry(connection, path, name).await {
+        Err(failure) if failure.is(Status::NO_SUCH_FILE) => Ok(None),
+        found => found.map(Some),
     }
 }
 
@@ -72,14 +148,15 @@ async fn make_symlink(
     item: &CopyItem,
     temp: &[u8],
     path: &[u8],
-    owners: bool,
+    (owners, attempt): (bool, u32),
 ) -> Done<Entry> {
     let entry = &item.entry;
     let (Kind::Symlink, Some(target)) = (entry.kind, &entry.target) else {
         let message = "SFTP cannot create devices, pipes or sockets".to_owned();
         return Err(Failure::Wrong(ErrorKind::Unsupported, message));
     };
-    // Removes a leftover of an earlier attempt.
+    // Removes a leftover of an earlier attempt. The link is made again, so an attempt whose rename
+    // was executed is recognised by its target.
     let _ = connection.request(Packet::remove(temp)).await;
     connection.request(Packet::symlink(target, temp)).await?;
     if connection.extensions.lsetstat {
@@ -89,8 +166,13 @@ async fn make_symlink(
                 .await?;
         }
     }
-    replace(connection, temp, path).await?;
-    stat_entry(connection, path, &entry.name).await
+    let new = NewEntry {
+        temp,
+        path,
+        like: entry,
+        precondition: &item.precondition,
+    };
+    new.rename(connection, attempt).await
 }
 
 impl Client {
@@ -135,9 +217,9 @@ impl Client {
         let path = self.path(folder, Some(&item.entry.name))?;
         let temp = self.path(folder, Some(&item.temp))?;
         let (target, temp, owners) = (path.as_slice(), temp.as_slice(), self.ssh.is_root());
-        let make = |connection: Arc<PooledConnection>, _| async move {
-            match make_symlink(&connection, item, temp, target, owners).await {
-                Err(failure @ Failure::Refused(_)) => {
+        let make = |connection: Arc<PooledConnection>, attempt| async move {
+            match make_symlink(&connection, item, temp, target, (owners, attempt)).await {
+                Err(failure @ (Failure::Refused(_) | Failure::Wrong(..))) => {
                     let _ = connection.request(Packet::remove(temp)).await;
                     Err(self.explain_failure(failure, 1).await)
                 }
@@ -155,10 +237,24 @@ impl Client {
         folder: &Folder,
         name: Option<&[u8]>,
         like: &Entry,
+        precondition: &Precondition,
     ) -> Result<Entry> {
         let path = self.path(folder, name)?;
         let (path, owners) = (path.as_slice(), self.ssh.is_root());
-        let set = |connection: Arc<PooledConnection>, _| async move {
+        let set = |connection: Arc<PooledConnection>, attempt| async move {
+            // An attempt whose reply was lost may have changed the time.
+            if attempt == 1 && *precondition != Precondition::Any {
+                let existing = stat_entry(&connection, path, &like.name).await?;
+                let modified = like.modified.map(|at| i64::from(seconds(at)) * SECOND);
+                let like = Entry {
+                    modified,
+                    ..like.clone()
+                };
+                if !may_set_attributes(&existing, precondition, &like) {
+                    let error = Error::conflict("set attributes of", path);
+                    return Err(Failure::Wrong(error.kind(), error.cause().to_owned()));
+                }
+            }
             for attributes in attribute_steps(like, owners) {
                 let packet = match like.kind {
                     Kind::Symlink if !connection.extensions.lsetstat => continue,
@@ -257,6 +353,26 @@ impl Client {
             }
         }
         Ok(folders)
+    }
+
+    /// Returns the time by the server's clock: that of a folder which is made and removed. The time
+    /// of the root stays as it was.
+    pub(super) async fn clock(&self) -> Option<i64> {
+        let before = self.root().await.ok()?;
+        let name = format!(".headworks-probe-{:016x}", fastrand::u64(..));
+        let path = self.path(&Folder::root(), Some(name.as_bytes())).ok()?;
+        self.make_one(&path).await.ok()?;
+        let made = self.stat_entry(&path, name.as_bytes()).await;
+        let _ = self.remove_one(&path, Packet::remove_folder).await;
+        let like = Entry {
+            posix: None,
+            ..before
+        };
+        let any = Precondition::Any;
+        let _ = self
+            .set_attributes(&Folder::root(), None, &like, &any)
+            .await;
+        made.ok()?.modified
     }
 
     /// Checks that the root is a folder. Only an attempt would tell whether it is writable.

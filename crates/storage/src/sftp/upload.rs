@@ -3,11 +3,11 @@
 //! Bytes are kept until the server has synced them, so an upload whose connection breaks resumes at
 //! an offset that is certainly durable: the server may have crashed with the connection.
 
-use super::client::{Client, Handle, PooledConnection, attributes, open, stat_entry};
+use super::client::{Client, Handle, PooledConnection, attributes, open};
 use super::connection::{Failure, PendingReply};
-use super::nodes::{attribute_steps, replace};
+use super::nodes::{NewEntry, attribute_steps};
 use super::packet::{self, Attributes, Packet, Status};
-use crate::backend::{Extended, Upload, UploadPlan, incomplete_upload};
+use crate::backend::{Extended, Precondition, Upload, UploadPlan, incomplete_upload};
 use crate::error::{ErrorKind, Fault, Result};
 use crate::failpoint;
 use crate::{BoxFuture, Entry};
@@ -37,6 +37,7 @@ pub(super) struct SftpUpload {
     path: Vec<u8>,
     temp: Vec<u8>,
     name: Vec<u8>,
+    precondition: Precondition,
     handle: Handle,
     size: u64,
     offset: u64,
@@ -125,6 +126,7 @@ impl SftpUpload {
             path,
             temp,
             name: name.to_vec(),
+            precondition: plan.precondition.clone(),
             handle,
             size: plan.size,
             offset,
@@ -260,20 +262,26 @@ impl SftpUpload {
             self.reconnect(failure).await?;
         }
         failpoint::hit("before-upload-rename");
-        let named = self.rename_into_place().await;
+        let named = self.rename_into_place(like).await;
         failpoint::hit("after-upload-rename");
         named
     }
 
-    async fn rename_into_place(&self) -> Result<Entry> {
-        let (path, temp, name) = (&self.path, &self.temp, self.name.as_slice());
+    async fn rename_into_place(&self, like: &Entry) -> Result<Entry> {
+        let path = &self.path;
+        let like = Entry {
+            name: self.name.clone(),
+            size: self.size,
+            ..like.clone()
+        };
+        let new = &NewEntry {
+            temp: &self.temp,
+            path,
+            like: &like,
+            precondition: &self.precondition,
+        };
         let rename = |connection: Arc<PooledConnection>, attempt| async move {
-            match replace(&connection, temp, path).await {
-                // It was renamed already, and the reply was lost with the connection.
-                Err(failure) if attempt > 1 && failure.is(Status::NO_SUCH_FILE) => {}
-                renamed => renamed?,
-            }
-            stat_entry(&connection, path, name).await
+            new.rename(&connection, attempt).await
         };
         let entry = self.client.with_retries("write", path, rename).await?;
         match entry.size == self.offset {

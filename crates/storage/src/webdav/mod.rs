@@ -9,7 +9,7 @@ mod properties;
 mod upload;
 
 use crate::backend::{
-    Backend, Chunks, Cursor, Extended, Listing, Page, Requests, Upload, UploadPlan,
+    Backend, Chunks, Cursor, Extended, Listing, Page, Precondition, Requests, Upload, UploadPlan,
 };
 use crate::cloud::StreamedResponse;
 use crate::cloud::ranged_read::{RangeSource, RangedRead};
@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
 use client::Client;
 use http::HeaderMap;
+use sha2::{Digest, Sha256};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -154,12 +155,27 @@ impl RangeSource for Resource {
     }
 }
 
+/// Returns the SHA-256 of a file.
+async fn hash_of(client: &Arc<Client>, path: &[u8], size: u64) -> Result<Vec<u8>> {
+    let resource = Resource {
+        client: client.clone(),
+        path: path.to_vec(),
+        name: Vec::new(),
+    };
+    let mut reading = RangedRead::open(Arc::new(resource), 0, size).await?;
+    let mut hasher = Sha256::new();
+    while let Some(bytes) = reading.next().await? {
+        hasher.update(&bytes);
+    }
+    Ok(hasher.finalize().to_vec())
+}
+
 impl Backend for WebDav {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             write: true,
             unicode_names: true,
-            workers: (8, 16),
+            workers: (8, 64),
             ..Capabilities::read_only()
         }
     }
@@ -218,11 +234,13 @@ impl Backend for WebDav {
         name: &'a [u8],
         plan: UploadPlan,
     ) -> BoxFuture<'a, Result<Box<dyn Upload>>> {
-        let client = self.client.clone();
-        let path = client.path(folder, Some(name));
-        let temp = client.path(folder, Some(&plan.temp));
-        let upload = upload::DavUpload::new(client, path, temp, name, plan.size);
-        Box::pin(std::future::ready(Ok(Box::new(upload) as Box<dyn Upload>)))
+        Box::pin(async move {
+            let client = self.client.clone();
+            let path = client.path(folder, Some(name));
+            let temp = client.path(folder, Some(&plan.temp));
+            let upload = upload::DavUpload::open(client, path, temp, name, plan).await?;
+            Ok(Box::new(upload) as Box<dyn Upload>)
+        })
     }
 
     fn discard<'a>(
@@ -255,6 +273,7 @@ impl Backend for WebDav {
         name: Option<&'a [u8]>,
         like: &'a Entry,
         _extended: Extended,
+        _precondition: &'a Precondition,
     ) -> BoxFuture<'a, Result<Entry>> {
         Box::pin(async move {
             match name {

@@ -403,7 +403,13 @@ async fn moved(backend: &dyn Backend) {
     if capabilities.hard_links {
         for _ in 0..2 {
             let linked = backend
-                .hard_link((&there, b"a"), &here, b"again", b".t")
+                .hard_link(
+                    (&there, b"a"),
+                    &here,
+                    b"again",
+                    b".t",
+                    &Precondition::Absent,
+                )
                 .await
                 .unwrap();
             assert_eq!(
@@ -438,4 +444,72 @@ pub(crate) async fn fill(backend: &dyn Backend, spec: &str, is_unsupported: Unsu
             }
         }
     }
+}
+
+/// Only the entry that the caller has listed is replaced. `names` are those of files that do not
+/// exist.
+pub(crate) async fn overwriting(backend: &dyn Backend, names: &[&str]) {
+    let root = Folder::root();
+    backend.make_folder(&root).await.unwrap();
+    for name in names {
+        overwriting_one(backend, &root, name.as_bytes()).await;
+    }
+    let entries = list(backend, &root).await;
+    assert_eq!(entries.len(), names.len(), "left behind: {entries:?}");
+}
+
+async fn overwriting_one(backend: &dyn Backend, root: &Folder, name: &[u8]) {
+    const SECOND: i64 = 1_000_000_000;
+    // Every write has a time of its own: some servers tell versions apart by seconds.
+    let like = |second: i64| Entry {
+        modified: Some((1_600_000_000 + second) * SECOND),
+        ..Entry::new(name, Kind::File)
+    };
+    let upload = async |precondition: Precondition, bytes: &'static [u8], like: Entry| {
+        let plan = UploadPlan {
+            precondition,
+            ..plan(b".temp", bytes.len(), None)
+        };
+        let mut upload = backend.upload(root, name, plan).await?;
+        upload.write(bytes.into()).await?;
+        upload.finish(like, Vec::new()).await
+    };
+    let listed = async || {
+        let stat = backend.stat(root, Some(name)).await.unwrap();
+        match stat.etag() {
+            Some(version) => Precondition::Version(version.clone()),
+            None => Precondition::Unchanged(stat.into()),
+        }
+    };
+    let content = async || read(backend, root, name, 0, 99).await;
+    let shown = String::from_utf8_lossy(name);
+    let made = upload(Precondition::Absent, b"first", like(1)).await;
+    assert_eq!(made.unwrap().size, 5, "{shown}");
+    // Written again by a run that died before it was recorded.
+    upload(Precondition::Absent, b"first", like(1))
+        .await
+        .unwrap();
+    let refused = upload(Precondition::Absent, b"ours!", like(2)).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Changed, "{shown}");
+    assert_eq!(content().await, b"first", "{shown}");
+    let before = listed().await;
+    upload(Precondition::Any, b"another program's", like(3))
+        .await
+        .unwrap();
+    let refused = upload(before.clone(), b"ours", like(4)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Changed, "{shown}: {refused}");
+    assert!(refused.to_string().contains("another program"), "{refused}");
+    assert_eq!(content().await, b"another program's", "{shown}");
+    if backend.capabilities().posix {
+        let other = like(5);
+        let set = backend.set_attributes(root, Some(name), &other, Vec::new(), &before);
+        assert_eq!(set.await.unwrap_err().kind(), ErrorKind::Changed, "{shown}");
+    }
+    upload(listed().await, b"ours", like(6)).await.unwrap();
+    assert_eq!(content().await, b"ours", "{shown}");
+    // A file that was removed since protects nothing.
+    let gone = listed().await;
+    backend.remove(root, name).await.unwrap();
+    upload(gone, b"ours again", like(7)).await.unwrap();
+    assert_eq!(content().await, b"ours again", "{shown}");
 }

@@ -1,6 +1,7 @@
 //! The command line of `headworks migrate`.
 
 use clap::{Args, Subcommand, ValueEnum};
+use headworks_migrate::Preserve;
 use headworks_service::config::{parse_seconds, parse_size};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -155,6 +156,16 @@ pub(crate) struct FilterFlags {
     /// Copy devices, pipes and sockets too.
     #[arg(long)]
     pub(crate) specials: bool,
+    /// Attributes to copy into a directory and to compare: some of mode, owner, times, xattrs, acls
+    /// and links, separated by commas. By default all that the destination keeps.
+    #[arg(long, value_name = "LIST", value_parser = preserve)]
+    pub(crate) preserve: Option<Preserve>,
+    /// Give the files of a user to another one, by their numbers: `1000:2000`. May be repeated.
+    #[arg(long, value_name = "FROM:TO", value_parser = id_pair)]
+    pub(crate) map_owner: Vec<(u32, u32)>,
+    /// The same for groups.
+    #[arg(long, value_name = "FROM:TO", value_parser = id_pair)]
+    pub(crate) map_group: Vec<(u32, u32)>,
 }
 
 #[derive(Debug, Args)]
@@ -168,6 +179,15 @@ pub(crate) struct CopyFlags {
     /// Read all bytes and record their hashes, instead of letting the kernel copy.
     #[arg(long)]
     pub(crate) checksum: bool,
+    /// Keep files at the destination that are newer than the source's.
+    #[arg(long, conflicts_with_all = ["ignore_existing", "immutable"])]
+    pub(crate) update: bool,
+    /// Keep files that exist at the destination, whatever they contain.
+    #[arg(long, conflicts_with = "immutable")]
+    pub(crate) ignore_existing: bool,
+    /// Keep files that exist at the destination, and report those that differ as failures.
+    #[arg(long)]
+    pub(crate) immutable: bool,
     /// How to handle entries that exist only at the destination, or that are in the way.
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) delete: Option<DeleteFlag>,
@@ -209,6 +229,12 @@ pub(crate) struct RunFlags {
     /// Maximum attempts for transient failures.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) attempts: u32,
+    /// Rounds that the source must be ahead before the destination lists a round.
+    #[arg(long, value_name = "ROUNDS", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) lag: u32,
+    /// Rounds that the source may be ahead while the destination has work; at least --lag.
+    #[arg(long, value_name = "ROUNDS", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) max_lead: u32,
     /// Print events as JSON lines.
     #[arg(long)]
     pub(crate) json: bool,
@@ -229,6 +255,17 @@ fn rate(text: &str) -> Result<f64, String> {
         .ok()
         .filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
     rate.ok_or_else(|| "expected a number above 0".to_owned())
+}
+
+fn id_pair(text: &str) -> Result<(u32, u32), String> {
+    let pair = text.split_once(':');
+    let pair = pair.and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+    pair.ok_or_else(|| "expected two numbers, such as 1000:2000".to_owned())
+}
+
+fn preserve(text: &str) -> Result<Preserve, String> {
+    text.parse()
+        .map_err(|error: headworks_migrate::Error| error.to_string())
 }
 
 fn size(text: &str) -> Result<u64, String> {

@@ -10,14 +10,14 @@ use crate::report::{UsageError, note};
 use anyhow::Result;
 use arguments::{CopyFlags, DeleteFlag, FilterFlags, RunFlags};
 use headworks_migrate::{
-    CopyOptions, Delete, Error, Filters, Job, Request, Settings, StateReader, VerifyOptions,
-    send_request,
+    CopyOptions, Delete, Error, Existing, Filters, Job, Request, Settings, StateReader,
+    VerifyOptions, send_request,
 };
 use headworks_service::exit::Exit;
 use headworks_service::shutdown::Shutdown;
 use std::ffi::OsStr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Grace period for running operations after a request to stop.
 const GRACE: Duration = Duration::from_secs(30);
@@ -34,6 +34,10 @@ pub(crate) fn run(command: &MigrateCommand) -> Result<Exit> {
                 | Error::NoState(_)
                 | Error::NotState { .. },
             ) => Err(UsageError(error.to_string()).into()),
+            Some(Error::Stopped) => {
+                note(&error.to_string());
+                Ok(Exit::Interrupted)
+            }
             _ => Err(error),
         },
         done => done,
@@ -160,6 +164,11 @@ fn work(
     settings.attempts = flags.attempts.max(1);
     settings.workers = flags.workers.map(|workers| (workers, workers));
     settings.requests = flags.requests;
+    if flags.max_lead < flags.lag {
+        let words = "--max-lead must be at least --lag: the destination would never start";
+        return Err(UsageError(words.into()).into());
+    }
+    (settings.lag, settings.max_lead) = (flags.lag, flags.max_lead);
     let json = flags.json;
     runtime.block_on(async move {
         let job = Job::open(state, places, filters, settings)?;
@@ -180,13 +189,21 @@ fn work(
             let _ = tokio::time::timeout(GRACE, shutdown.forced()).await;
             // Exiting is safe: work that is not yet recorded in the state file is done again.
             note("stopped in the middle of a call that did not end; run it again to go on");
-            std::process::exit(1);
+            std::process::exit(Exit::Interrupted.code().into());
         });
+        let began = Instant::now();
         let shown = progress::show(job.progress(), json);
         let done = what(&job, json).await;
         listen.abort();
         shown.end().await;
         show::requests(&job.requests());
+        job.storage_notices().iter().for_each(|notice| note(notice));
+        if !json {
+            note(&progress::closing_line(
+                began.elapsed(),
+                job.progress().sent_bytes(),
+            ));
+        }
         let closed = job.close();
         // The error of the command takes precedence over one on closing the job.
         let exit = done?;
@@ -252,7 +269,9 @@ async fn everything(
         );
         return Ok(exit);
     }
-    let verified = show::verified(&job.verify(verify_options(false)).await?, json)?;
+    let mut options = verify_options(false);
+    options.copied_only = true;
+    let verified = show::verified(&job.verify(options).await?, json)?;
     Ok(match exit {
         Exit::Done => verified,
         left_out => left_out,
@@ -268,6 +287,12 @@ fn filters_of(flags: &FilterFlags) -> Filters {
     filters.min_age = flags.min_age;
     filters.max_age = flags.max_age;
     filters.specials = flags.specials;
+    filters.preserve = flags.preserve.unwrap_or_default();
+    filters.owners.users.extend(flags.map_owner.iter().copied());
+    filters
+        .owners
+        .groups
+        .extend(flags.map_group.iter().copied());
     filters
 }
 
@@ -300,6 +325,12 @@ fn copy_options(flags: &CopyFlags) -> Result<CopyOptions> {
         let words = "--delete-excluded and --allow-empty-source are about --delete=quarantine or --delete=permanent, and neither was asked for";
         return Err(UsageError(words.into()).into());
     }
+    options.existing = match (flags.update, flags.ignore_existing, flags.immutable) {
+        (true, ..) => Existing::KeepNewer,
+        (_, true, _) => Existing::Keep,
+        (.., true) => Existing::Immutable,
+        _ => Existing::Replace,
+    };
     options.delete_excluded = flags.delete_excluded;
     options.allow_empty_source = flags.allow_empty_source;
     options.ignore_free_space = flags.ignore_free_space;

@@ -1,6 +1,6 @@
 //! Progress output: bars on a terminal, a line from time to time otherwise, or JSON events.
 
-use crate::report::note;
+use crate::report::{note, set_bars};
 use headworks_migrate::{Progress, ProgressSnapshot, RateMeter, Round, SideSnapshot};
 use indicatif::{HumanBytes, MultiProgress, ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -23,7 +23,7 @@ impl Shown {
     }
 }
 
-/// Shows progress on stderr until it is ended.
+/// Shows progress on stderr until [`Shown::end`] is called.
 pub(crate) fn show(progress: Arc<Progress>, json: bool) -> Shown {
     let end = CancellationToken::new();
     let ended = end.clone();
@@ -64,10 +64,13 @@ struct Bars {
 impl Bars {
     fn new() -> Bars {
         let all = MultiProgress::new();
-        let style =
-            ProgressStyle::with_template("{prefix:12} {bar:30} {msg}").expect("a good template");
+        // A wide message is cut at the edge of the terminal: the rest of one that wraps would stay
+        // on the screen.
+        let style = ProgressStyle::with_template("{prefix:12} {bar:20} {wide_msg}");
+        let style = style.expect("a good template");
         let bar = || all.add(ProgressBar::new(1).with_style(style.clone()));
         let bars = [bar(), bar()];
+        set_bars(Some(all.clone()));
         Bars { all, bars }
     }
 
@@ -92,6 +95,7 @@ impl Bars {
     }
 
     fn clear(&self) {
+        set_bars(None);
         let _ = self.all.clear();
     }
 }
@@ -116,6 +120,10 @@ fn side_words(side: &SideSnapshot) -> String {
         "round {}: {} of {}; {} folders, {} entries",
         side.round, round.ended, round.declared, side.folders, side.entries
     );
+    if side.listings.0 > 0 {
+        let (limit, running) = side.listings;
+        words += &format!(", {running} of {limit} listings at a time");
+    }
     if side.retried > 0 {
         words += &format!(", {} tried again", side.retried);
     }
@@ -133,7 +141,11 @@ fn items(live: &ProgressSnapshot) -> String {
         0 => String::new(),
         failed => format!(", {failed} failed"),
     };
-    format!("{} of {}{failed}", live.done, live.total)
+    let transfers = match live.transfers {
+        (0, _) => String::new(),
+        (limit, running) => format!(", {running} of {limit} transfers"),
+    };
+    format!("{} of {}{failed}{transfers}", live.done, live.total)
 }
 
 /// How fast, how much longer, and what is waited for.
@@ -154,6 +166,22 @@ fn pace_words(live: &ProgressSnapshot) -> String {
         words += &format!(", waits for {waits}");
     }
     words
+}
+
+/// How long a command took, and how fast it sent bytes.
+pub(crate) fn closing_line(took: Duration, sent: u64) -> String {
+    let seconds = took.as_secs_f64();
+    let took = match seconds < 10.0 {
+        true => format!("took {seconds:.1} s"),
+        false => format!("took {}", time(seconds)),
+    };
+    match sent {
+        0 => took,
+        sent => {
+            let rate = HumanBytes((sent as f64 / seconds.max(0.001)) as u64);
+            format!("{took}; {} sent, {rate}/s", HumanBytes(sent))
+        }
+    }
 }
 
 fn time(seconds: f64) -> String {
@@ -201,6 +229,16 @@ mod tests {
         assert_eq!(
             [0.2, 59.0, 61.0, 7260.0].map(time),
             ["1 s", "59 s", "1 min 1 s", "2 h 1 min"]
+        );
+    }
+
+    #[test]
+    fn the_closing_line_says_how_long_and_how_fast() {
+        let line = |seconds, sent| closing_line(Duration::from_secs_f64(seconds), sent);
+        assert_eq!(line(2.25, 0), "took 2.2 s");
+        assert_eq!(
+            line(90.0, 180 << 20),
+            "took 1 min 30 s; 180.00 MiB sent, 2.00 MiB/s"
         );
     }
 

@@ -3,8 +3,8 @@
 use crate::report::{data, note};
 use anyhow::Result;
 use headworks_migrate::{
-    Count, Delete, Deletion, EntryReport, FailedEntry, Outcome, Preflight, Progress, Requests,
-    StateReader, Status, Summary, Verification, display,
+    Count, Delete, Deletion, EntryReport, FailedEntry, LostAttributes, Outcome, Preflight,
+    Progress, Requests, StateReader, Status, Summary, Verification, display,
 };
 use headworks_service::exit::Exit;
 use indicatif::HumanBytes;
@@ -299,10 +299,19 @@ pub(crate) fn outcome(
         }
         Ok(())
     })?;
+    let mut losses: Vec<LostAttributes> = Vec::new();
+    state.losses(|lost| {
+        if losses.len() < 1000 {
+            losses.push(lost.clone());
+        }
+        Ok(())
+    })?;
     if json {
         let value = serde_json::json!({
+            "losses": losses,
             "outcome": outcome, "adds_up": outcome.adds_up(), "failures": failures, "more_failures": more,
             "resume_cost": progress.and_then(Progress::resume_cost),
+            "sent_bytes": progress.map(Progress::sent_bytes),
         });
         data(&format!("{value}\n"))?;
         return Ok(exit_of(outcome));
@@ -331,6 +340,15 @@ pub(crate) fn outcome(
             outcome.deleted
         );
     }
+    if outcome.incomplete > 0 {
+        text += &format!(
+            "{} entries were copied without some of their attributes, which the destination refused to keep\n",
+            outcome.incomplete
+        );
+    }
+    for lost in losses.iter().take(SHOWN) {
+        text += &format!("copied, lost: `{}`: {}\n", lost.path, lost.lost);
+    }
     if outcome.has_differences() {
         text += "what could not be there is named by `headworks migrate review --csv`\n";
     }
@@ -340,7 +358,7 @@ pub(crate) fn outcome(
     for failed in failures.iter().take(SHOWN) {
         text += &format!(
             "failed: {} ({} attempts)\n  next: {}\n",
-            failed.cause,
+            failed.message(),
             failed.attempts,
             failed.next_step()
         );
@@ -380,13 +398,19 @@ pub(crate) fn report(state: &StateReader, json: bool, csv: bool, manifest: bool)
             let _ = data(&format!("{cells},{}\n", field(failed.next_step())));
             Ok(())
         })?;
+        state.losses(|lost| {
+            let (path, lost) = (field(&lost.path), field(&lost.lost));
+            let next = "the destination refused these attributes; everything else was copied";
+            let _ = data(&format!("{path},copy,LostAttributes,1,{lost},{next}\n"));
+            Ok(())
+        })?;
         return Ok(exit_of(&result));
     }
     outcome(state, &result, None, json)
 }
 
 pub(crate) fn verified(verified: &Verification, json: bool) -> Result<Exit> {
-    let exit = match verified.is_clean() && verified.unsupported == 0 {
+    let exit = match verified.is_complete() {
         true => Exit::Done,
         false => Exit::DifferencesFound,
     };
@@ -394,14 +418,27 @@ pub(crate) fn verified(verified: &Verification, json: bool) -> Result<Exit> {
         data(&format!("{}\n", serde_json::to_string(verified)?))?;
         return Ok(exit);
     }
-    let mut text = format!(
-        "verified {} entries, {} of them by hash; {} were left out knowingly\n",
-        verified.entries, verified.hashed, verified.left_out
-    );
+    let mut text = match verified.copied_only {
+        true if verified.entries == 0 => "nothing changed, nothing to verify\n".to_owned(),
+        true => format!(
+            "verified the {} entries that this pass copied\n",
+            verified.entries
+        ),
+        false => format!(
+            "verified {} entries, {} of them by hash; {} were left out knowingly\n",
+            verified.entries, verified.hashed, verified.left_out
+        ),
+    };
     if verified.unsupported > 0 {
         text += &format!(
             "the destination cannot hold {} of those: `headworks migrate report --csv` names them\n",
             verified.unsupported
+        );
+    }
+    if verified.unlisted > 0 {
+        text += &format!(
+            "{} folders of the source could not be listed: what is in them was not verified\n",
+            verified.unlisted
         );
     }
     for (reason, count) in &verified.differences {

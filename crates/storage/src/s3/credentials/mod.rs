@@ -4,24 +4,26 @@
 //! this order. Keys are kept in memory only and refreshed before they expire. Their debug output is
 //! redacted.
 
+mod partition;
 mod process;
 mod profile;
 mod roles;
 
-use crate::cloud::Environment;
+pub(crate) use partition::dns_suffix;
+pub(crate) use roles::metadata_token;
+
+use crate::cloud::renewing::Renewing;
+use crate::cloud::{Clients, Environment, Recovery};
 use crate::error::{Error, ErrorKind, Result};
-use headworks_outbound::Outbound;
-use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// Access keys, and their expiry in seconds since 1970.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct AccessKeys {
-    pub(super) id: String,
-    pub(super) secret: String,
-    pub(super) token: Option<String>,
+pub(crate) struct AccessKeys {
+    pub(crate) id: String,
+    pub(crate) secret: String,
+    pub(crate) token: Option<String>,
     pub(super) expires: Option<i64>,
 }
 
@@ -31,16 +33,13 @@ impl std::fmt::Debug for AccessKeys {
     }
 }
 
-/// Keys are refreshed when they are valid for less than this, in seconds.
-const REFRESH_MARGIN: i64 = 300;
-/// Keys that have not expired are fetched at most this often.
-const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
-
 /// The source of keys.
 #[derive(Clone)]
 enum Source {
     Anonymous,
     Fixed(AccessKeys),
+    /// The keys of a profile, which another program may replace.
+    Profile(profile::Profile),
     WebIdentity(roles::WebIdentity),
     Container(roles::Container),
     Instance(String),
@@ -53,6 +52,7 @@ impl std::fmt::Debug for Source {
         match self {
             Source::Anonymous => f.write_str("Nobody"),
             Source::Fixed(keys) => keys.fmt(f),
+            Source::Profile(profile) => write!(f, "Profile({})", profile.name),
             Source::WebIdentity(identity) => identity.fmt(f),
             Source::Container(container) => container.fmt(f),
             Source::Instance(base) => write!(f, "Instance({base})"),
@@ -64,10 +64,8 @@ impl std::fmt::Debug for Source {
 /// The source of keys, and the current ones.
 pub(crate) struct Credentials {
     source: Source,
-    outbound: Outbound,
-    /// The keys, and when they were fetched.
-    current: Mutex<Option<(Arc<AccessKeys>, Instant)>>,
-    fetching: tokio::sync::Mutex<()>,
+    clients: Clients,
+    current: Renewing<AccessKeys>,
 }
 
 impl std::fmt::Debug for Credentials {
@@ -92,7 +90,7 @@ impl Credentials {
         environment: &Environment,
         profile: Option<&str>,
         anonymous: bool,
-        outbound: Outbound,
+        clients: Clients,
     ) -> Result<(Credentials, ProfileDefaults)> {
         let get = |name: &str| environment(name);
         let named = profile.map(str::to_owned).or_else(|| get("AWS_PROFILE"));
@@ -101,11 +99,12 @@ impl Credentials {
             get(name).map_or_else(|| home.join(".aws").join(usual), PathBuf::from)
         };
         let profile_name = named.as_deref().unwrap_or("default");
-        let settings = profile::read(
-            &file("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
-            &file("AWS_CONFIG_FILE", "config"),
-            profile_name,
-        )?;
+        let files = profile::Profile {
+            credentials: file("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
+            config: file("AWS_CONFIG_FILE", "config"),
+            name: profile_name.to_owned(),
+        };
+        let settings = files.read()?;
         let variables = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
         let environment_keys =
             profile.is_none() && variables.iter().all(|name| get(name).is_some());
@@ -122,118 +121,130 @@ impl Credentials {
         let source = if anonymous {
             Source::Anonymous
         } else {
-            source(
-                &get,
-                (profile.is_some(), named.is_some()),
-                profile_name,
-                &settings,
-            )?
+            let chain = Chain {
+                get: &get,
+                in_location: profile.is_some(),
+                named: named.is_some(),
+                files,
+                settings: &settings,
+                region: defaults.region.as_deref(),
+            };
+            chain.source()?
         };
         let found = Credentials {
             source,
-            outbound,
-            current: Mutex::default(),
-            fetching: tokio::sync::Mutex::default(),
+            clients,
+            current: Renewing::default(),
         };
         Ok((found, defaults))
     }
 
     /// Returns the keys to sign with; `None` for anonymous access.
-    pub(super) async fn keys(&self) -> Result<Option<Arc<AccessKeys>>> {
+    pub(crate) async fn keys(&self) -> Result<Option<Arc<AccessKeys>>> {
         if let Source::Anonymous = self.source {
             return Ok(None);
         }
-        if let Some(keys) = self.unexpired() {
-            return Ok(Some(keys));
-        }
-        let _one_at_a_time = self.fetching.lock().await;
-        if let Some(keys) = self.unexpired() {
-            return Ok(Some(keys));
-        }
-        let fetched = match &self.source {
-            Source::Anonymous => return Ok(None),
+        self.current.get(|| self.fetch()).await.map(Some)
+    }
+
+    async fn fetch(&self) -> Result<(AccessKeys, Option<i64>)> {
+        let Clients { direct, proxied } = &self.clients;
+        let keys = match &self.source {
+            Source::Anonymous => return Err(no_credentials()),
             Source::Fixed(keys) => keys.clone(),
-            Source::WebIdentity(identity) => identity.fetch(&self.outbound).await?,
-            Source::Container(container) => container.fetch(&self.outbound).await?,
-            Source::Instance(base) => roles::instance(&self.outbound, base).await?,
+            Source::Profile(profile) => profile_keys(&profile.read()?)
+                .ok_or_else(|| fail("use the profile", &profile.name, "its keys are gone"))??,
+            Source::WebIdentity(identity) => identity.fetch(proxied).await?,
+            Source::Container(container) => container.fetch(direct).await?,
+            Source::Instance(base) => roles::instance(direct, base).await?,
             Source::Process(profile, command) => process::fetch(profile, command).await?,
         };
-        let keys = Arc::new(fetched);
-        *self.current.lock() = Some((keys.clone(), Instant::now()));
-        Ok(Some(keys))
+        let expires = keys.expires;
+        Ok((keys, expires))
     }
 
-    /// Discards the current keys after the service rejected them as expired.
-    pub(super) fn expired(&self) {
-        *self.current.lock() = None;
-    }
-
-    fn unexpired(&self) -> Option<Arc<AccessKeys>> {
-        let now = jiff::Timestamp::now().as_second();
-        let (current, fetched) = self.current.lock().clone()?;
-        // Keys that are short-lived from the start are not fetched for every request.
-        let is_new = fetched.elapsed() < REFRESH_INTERVAL;
-        let margin = if is_new { 0 } else { REFRESH_MARGIN };
-        let is_valid = current.expires.is_none_or(|expires| expires - margin > now);
-        is_valid.then_some(current)
+    /// Discards the keys with a session token that a service rejected. Returns when there may be
+    /// others.
+    pub(super) fn reject(&self, token: Option<&str>) -> Recovery {
+        match self.source {
+            Source::Anonymous | Source::Fixed(_) => Recovery::Impossible,
+            _ => self.current.reject(|keys| keys.token.as_deref() == token),
+        }
     }
 }
 
-fn source(
-    get: &dyn Fn(&str) -> Option<String>,
-    (in_location, named): (bool, bool),
-    profile: &str,
-    settings: &profile::Settings,
-) -> Result<Source> {
-    // As in AWS's own tools: keys in the environment precede `AWS_PROFILE`. Only a profile that the
-    // location names precedes them.
-    if !in_location
-        && let (Some(id), Some(secret)) = (get("AWS_ACCESS_KEY_ID"), get("AWS_SECRET_ACCESS_KEY"))
-    {
-        return fixed(&id, &secret, get("AWS_SESSION_TOKEN").as_deref());
+/// The settings that decide about the source of keys.
+struct Chain<'a> {
+    get: &'a dyn Fn(&str) -> Option<String>,
+    /// Whether the location names a profile.
+    in_location: bool,
+    /// Whether the location or the environment does.
+    named: bool,
+    files: profile::Profile,
+    settings: &'a profile::Settings,
+    region: Option<&'a str>,
+}
+
+impl Chain<'_> {
+    fn source(self) -> Result<Source> {
+        let Chain { get, settings, .. } = self;
+        // As in AWS's own tools: keys in the environment precede `AWS_PROFILE`. Only a profile that
+        // the location names precedes them.
+        if !self.in_location
+            && let (Some(id), Some(secret)) =
+                (get("AWS_ACCESS_KEY_ID"), get("AWS_SECRET_ACCESS_KEY"))
+        {
+            let keys = fixed(&id, &secret, get("AWS_SESSION_TOKEN").as_deref())?;
+            return Ok(Source::Fixed(keys));
+        }
+        let identity = |file: String, role: String, session| {
+            let service = get("AWS_ENDPOINT_URL_STS");
+            let service = service.unwrap_or_else(|| partition::sts(self.region, &role));
+            Source::WebIdentity(roles::WebIdentity::new(file, role, session, service))
+        };
+        if !self.named
+            && let (Some(file), Some(role)) =
+                (get("AWS_WEB_IDENTITY_TOKEN_FILE"), get("AWS_ROLE_ARN"))
+        {
+            return Ok(identity(file, role, get("AWS_ROLE_SESSION_NAME")));
+        }
+        let setting = |name: &str| settings.get(name).cloned();
+        if let (Some(file), Some(role)) = (setting("web_identity_token_file"), setting("role_arn"))
+        {
+            return Ok(identity(file, role, setting("role_session_name")));
+        }
+        // A role must be assumed: the keys beside it are only for that.
+        let by_tool = ["role_arn", "sso_session", "sso_start_url"];
+        let profile = self.files.name.clone();
+        if by_tool.iter().any(|name| settings.contains_key(*name)) {
+            let command = export_command(&profile);
+            return Ok(Source::Process(profile, command));
+        }
+        if let Some(keys) = profile_keys(settings) {
+            return keys.map(|_| Source::Profile(self.files));
+        }
+        if let Some(command) = setting("credential_process") {
+            return Ok(Source::Process(profile, command));
+        }
+        if let Some(container) = roles::Container::find(get) {
+            return Ok(Source::Container(container));
+        }
+        if get("AWS_EC2_METADATA_DISABLED").is_some_and(|value| value == "true") {
+            return Err(no_credentials());
+        }
+        let base = get("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+        Ok(Source::Instance(
+            base.unwrap_or_else(|| "http://169.254.169.254".to_owned()),
+        ))
     }
-    let sts = get("AWS_ENDPOINT_URL_STS");
-    if !named
-        && let (Some(file), Some(role)) = (get("AWS_WEB_IDENTITY_TOKEN_FILE"), get("AWS_ROLE_ARN"))
-    {
-        let session = get("AWS_ROLE_SESSION_NAME");
-        return Ok(Source::WebIdentity(roles::WebIdentity::new(
-            file, role, session, sts,
-        )));
-    }
-    let has_role = settings.contains_key("role_arn");
-    if let (Some(file), Some(role)) = (
-        settings.get("web_identity_token_file"),
-        settings.get("role_arn"),
-    ) {
-        let session = settings.get("role_session_name").cloned();
-        let identity = roles::WebIdentity::new(file.clone(), role.clone(), session, sts);
-        return Ok(Source::WebIdentity(identity));
-    }
-    // A role must be assumed: the keys beside it are only for that.
-    if has_role || settings.contains_key("sso_session") || settings.contains_key("sso_start_url") {
-        return Ok(Source::Process(profile.to_owned(), export_command(profile)));
-    }
-    if let (Some(id), Some(secret)) = (
-        settings.get("aws_access_key_id"),
-        settings.get("aws_secret_access_key"),
-    ) {
-        let token = settings.get("aws_session_token").map(String::as_str);
-        return fixed(id, secret, token);
-    }
-    if let Some(command) = settings.get("credential_process") {
-        return Ok(Source::Process(profile.to_owned(), command.clone()));
-    }
-    if let Some(container) = roles::Container::find(get) {
-        return Ok(Source::Container(container));
-    }
-    if get("AWS_EC2_METADATA_DISABLED").is_some_and(|value| value == "true") {
-        return Err(no_credentials());
-    }
-    let base = get("AWS_EC2_METADATA_SERVICE_ENDPOINT");
-    Ok(Source::Instance(
-        base.unwrap_or_else(|| "http://169.254.169.254".to_owned()),
-    ))
+}
+
+/// Returns the keys of a profile, if it has any.
+fn profile_keys(settings: &profile::Settings) -> Option<Result<AccessKeys>> {
+    let id = settings.get("aws_access_key_id")?;
+    let secret = settings.get("aws_secret_access_key")?;
+    let token = settings.get("aws_session_token").map(String::as_str);
+    Some(fixed(id, secret, token))
 }
 
 /// The command of AWS's own tool that prints the keys of any profile: single sign-on, assumed
@@ -249,7 +260,7 @@ fn seconds(time: &str) -> Option<i64> {
 }
 
 /// Accepts keys with a trailing newline, but not with several lines.
-fn fixed(id: &str, secret: &str, token: Option<&str>) -> Result<Source> {
+fn fixed(id: &str, secret: &str, token: Option<&str>) -> Result<AccessKeys> {
     let keys = AccessKeys {
         id: id.trim().to_owned(),
         secret: secret.trim().to_owned(),
@@ -258,7 +269,7 @@ fn fixed(id: &str, secret: &str, token: Option<&str>) -> Result<Source> {
     };
     let is_line = |text: &str| http::HeaderValue::from_str(text).is_ok();
     match is_line(&keys.id) && keys.token.as_deref().is_none_or(is_line) {
-        true => Ok(Source::Fixed(keys)),
+        true => Ok(keys),
         // The error must not repeat the keys.
         false => {
             let message = "the key or the session token contains invalid characters; set each to one line of text";

@@ -1,14 +1,9 @@
 //! Keys printed by a program: `credential_process` of a profile.
 
 use super::{AccessKeys, fail};
+use crate::cloud::command;
 use crate::error::Result;
 use serde::Deserialize;
-use std::process::Stdio;
-use std::time::Duration;
-use tokio::process::Command;
-
-/// Timeout of the program, which may have to ask the user.
-const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -29,22 +24,9 @@ pub(super) async fn fetch(profile: &str, command: &str) -> Result<AccessKeys> {
             message,
         )
     };
-    let mut shell = Command::new("sh");
-    shell
-        .args(["-c", command])
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    let ran = tokio::time::timeout(TIMEOUT, shell.output()).await;
-    let ran =
-        ran.map_err(|_| refused(format!("it did not finish within {} s", TIMEOUT.as_secs())))?;
-    let ran = ran.map_err(|error| refused(error.to_string()))?;
-    if !ran.status.success() {
-        let stderr = String::from_utf8_lossy(&ran.stderr);
-        let stderr = stderr.lines().next().unwrap_or_default();
-        return Err(refused(format!("it exited with {}: {stderr}", ran.status)));
-    }
+    let printed = command::output(command).await.map_err(refused)?;
     // The parser's error would repeat the output.
-    let printed = serde_json::from_slice(&ran.stdout).ok();
+    let printed = serde_json::from_slice(&printed).ok();
     let printed = printed.filter(|printed: &ProcessOutput| printed.version == 1);
     let message = "its output is not JSON credentials of version 1";
     let printed = printed.ok_or_else(|| refused(message.to_owned()))?;

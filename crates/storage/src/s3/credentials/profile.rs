@@ -2,18 +2,30 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub(super) type Settings = BTreeMap<String, String>;
 
-/// Returns the settings of a profile. The first file overrides the second; a missing file is empty.
-pub(super) fn read(credentials: &Path, config: &Path, profile: &str) -> Result<Settings> {
-    let mut settings = section(&content(config)?, |name| {
-        let name = name.strip_prefix("profile ").map_or(name, str::trim);
-        name == profile
-    });
-    settings.extend(section(&content(credentials)?, |name| name == profile));
-    Ok(settings)
+/// A profile, and the files that it is in.
+#[derive(Clone)]
+pub(super) struct Profile {
+    pub(super) credentials: PathBuf,
+    pub(super) config: PathBuf,
+    pub(super) name: String,
+}
+
+impl Profile {
+    /// Returns the settings of the profile. The file with credentials overrides the other one; a
+    /// missing file is empty.
+    pub(super) fn read(&self) -> Result<Settings> {
+        let mut settings = section(&content(&self.config)?, |name| {
+            let name = name.strip_prefix("profile ").map_or(name, str::trim);
+            name == self.name
+        });
+        let credentials = content(&self.credentials)?;
+        settings.extend(section(&credentials, |name| name == self.name));
+        Ok(settings)
+    }
 }
 
 fn content(path: &Path) -> Result<String> {

@@ -79,14 +79,19 @@ impl WebIdentity {
         file: String,
         role: String,
         session: Option<String>,
-        service: Option<String>,
+        service: String,
     ) -> Self {
         WebIdentity {
             file,
             role,
             session: session.unwrap_or_else(|| "headworks".to_owned()),
-            service: service.unwrap_or_else(|| "https://sts.amazonaws.com".to_owned()),
+            service,
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn service(&self) -> &str {
+        &self.service
     }
 
     pub(super) async fn fetch(&self, outbound: &Outbound) -> Result<AccessKeys> {
@@ -157,19 +162,31 @@ impl Container {
     }
 }
 
-/// Fetches the keys of the machine's role from its metadata service, version 2.
+/// Returns a token for the second version of the metadata service at the origin of `url`, if it
+/// issues any.
+pub(crate) async fn metadata_token(outbound: &Outbound, url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let host = rest.split('/').next()?;
+    let address = format!("{scheme}://{host}/latest/api/token");
+    let life = [("x-aws-ec2-metadata-token-ttl-seconds", "21600")];
+    let token = fetch(outbound, Method::PUT, &address, &life).await.ok()?;
+    Some(String::from_utf8_lossy(&token).trim().to_owned())
+}
+
+/// Fetches the keys of the machine's role from its metadata service: version 2, or version 1 if it
+/// issues no token.
 pub(super) async fn instance(outbound: &Outbound, base: &str) -> Result<AccessKeys> {
     let base = base.trim_end_matches('/');
-    let token_address = format!("{base}/latest/api/token");
-    let life = [("x-aws-ec2-metadata-token-ttl-seconds", "21600")];
+    let token = metadata_token(outbound, base).await;
+    let token = token
+        .as_deref()
+        .map(|token| ("x-aws-ec2-metadata-token", token));
+    let headers: Vec<_> = token.into_iter().collect();
+    let roles = format!("{base}/latest/meta-data/iam/security-credentials/");
     // Outside of EC2 nothing responds, and that is not what the user needs to know.
-    let Ok(token) = fetch(outbound, Method::PUT, &token_address, &life).await else {
+    let Ok(role) = fetch(outbound, Method::GET, &roles, &headers).await else {
         return Err(no_credentials());
     };
-    let token = String::from_utf8_lossy(&token).into_owned();
-    let headers = [("x-aws-ec2-metadata-token", token.trim())];
-    let roles = format!("{base}/latest/meta-data/iam/security-credentials/");
-    let role = fetch(outbound, Method::GET, &roles, &headers).await?;
     let role = String::from_utf8_lossy(&role).into_owned();
     let Some(role) = role.lines().next().filter(|role| !role.is_empty()) else {
         return Err(no_credentials());

@@ -1,25 +1,17 @@
 use super::*;
-use std::collections::HashMap;
-use std::sync::Arc;
+use crate::cloud::test_server::{TestServer, ok, outbound, variables};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-fn variables(pairs: &[(&str, &str)]) -> Environment {
-    let pairs: HashMap<String, String> = pairs
-        .iter()
-        .map(|(k, v)| ((*k).into(), (*v).into()))
-        .collect();
-    Arc::new(move |name| pairs.get(name).cloned())
-}
-
-fn outbound() -> Outbound {
-    let mut config = headworks_outbound::Settings::default();
-    config.proxy_from_environment = false;
-    Outbound::new(config).unwrap()
+fn clients() -> Clients {
+    Clients {
+        proxied: outbound(),
+        direct: outbound(),
+    }
 }
 
 fn find(pairs: &[(&str, &str)], profile: Option<&str>) -> Result<(Credentials, ProfileDefaults)> {
-    Credentials::find(&variables(pairs), profile, false, outbound())
+    Credentials::find(&variables(pairs), profile, false, clients())
 }
 
 /// Serves each response once to a request that starts with this line, and records the requests.
@@ -294,4 +286,117 @@ async fn a_program_of_the_profile_prints_keys() {
         );
         assert!(!refused.contains("secret-q"), "{refused}");
     }
+}
+
+#[tokio::test]
+async fn the_token_service_is_reached_through_the_proxy() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = dir.path().join("token");
+    std::fs::write(&token, "j.w.t").unwrap();
+    let answer = "<R><AccessKeyId>wi</AccessKeyId><SecretAccessKey>ws</SecretAccessKey><SessionToken>wt</SessionToken></R>";
+    let proxy = TestServer::start(move |_| ok(answer)).await;
+    let matcher = hyper_util::client::proxy::matcher::Matcher::builder()
+        .http(proxy.address.clone())
+        .build();
+    let mut clients = clients();
+    clients.proxied = headworks_outbound::Outbound::with_proxies(
+        headworks_outbound::Settings::default(),
+        matcher,
+    )
+    .unwrap();
+    // The name exists for the proxy only.
+    let pairs = [
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", token.to_str().unwrap()),
+        ("AWS_ROLE_ARN", "arn:aws:iam::1:role/r"),
+        ("AWS_ENDPOINT_URL_STS", "http://sts.invalid"),
+    ];
+    let found = Credentials::find(&variables(&pairs), None, false, clients);
+    let keys = found.unwrap().0.keys().await.unwrap().unwrap();
+    assert_eq!(keys.id, "wi");
+    let received = proxy.received();
+    assert!(
+        received[0]
+            .line
+            .starts_with("POST http://sts.invalid/?Action=")
+    );
+}
+
+#[tokio::test]
+async fn the_token_service_of_the_region_is_asked() {
+    let service = |pairs: &[(&str, &str)]| {
+        let all = [
+            pairs,
+            &[("AWS_WEB_IDENTITY_TOKEN_FILE", "/f"), ("HOME", "/nowhere")],
+        ];
+        match find(&all.concat(), None).unwrap().0.source {
+            Source::WebIdentity(identity) => identity.service().to_owned(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (role, china) = ("arn:aws:iam::1:role/r", "arn:aws-cn:iam::1:role/r");
+    let region = ("AWS_REGION", "eu-north-1");
+    assert_eq!(
+        service(&[("AWS_ROLE_ARN", role), region]),
+        "https://sts.eu-north-1.amazonaws.com"
+    );
+    assert_eq!(
+        service(&[("AWS_ROLE_ARN", china)]),
+        "https://sts.cn-north-1.amazonaws.com.cn"
+    );
+    let other = ("AWS_ENDPOINT_URL_STS", "http://h");
+    assert_eq!(
+        service(&[("AWS_ROLE_ARN", role), region, other]),
+        "http://h"
+    );
+}
+
+#[tokio::test]
+async fn a_machine_with_the_first_version_of_its_service_is_asked_without_a_token() {
+    let keys = r#"{"AccessKeyId":"m1","SecretAccessKey":"s","Token":"t"}"#;
+    let machine = TestServer::start(move |request| match request.line.as_str() {
+        "GET /latest/meta-data/iam/security-credentials/" => ok("worker"),
+        "GET /latest/meta-data/iam/security-credentials/worker" => ok(keys),
+        _ => (404, "", String::new()),
+    })
+    .await;
+    let variable = ("AWS_EC2_METADATA_SERVICE_ENDPOINT", &*machine.address);
+    let (credentials, _) = find(&[variable], None).unwrap();
+    assert_eq!(credentials.keys().await.unwrap().unwrap().id, "m1");
+    let received = machine.received();
+    assert!(
+        received
+            .iter()
+            .all(|one| one.header("x-aws-ec2-metadata-token").is_empty())
+    );
+}
+
+#[tokio::test]
+async fn a_container_is_asked_with_the_token_that_its_file_has_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    let container = TestServer::start(|_| {
+        ok(r#"{"AccessKeyId":"c","SecretAccessKey":"s","Expiration":"2001-01-01T00:00:00Z"}"#)
+    })
+    .await;
+    let pairs = [
+        (
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+            &*format!("{}/v1/credentials", container.address),
+        ),
+        (
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+            file.to_str().unwrap(),
+        ),
+    ];
+    let (credentials, _) = find(&pairs, None).unwrap();
+    for token in ["first", "second"] {
+        std::fs::write(&file, format!("{token}\n")).unwrap();
+        credentials.keys().await.unwrap();
+    }
+    let received = container.received();
+    let sent: Vec<_> = received
+        .iter()
+        .map(|one| one.header("authorization"))
+        .collect();
+    assert_eq!(sent, ["first", "second"]);
 }

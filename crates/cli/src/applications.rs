@@ -1,7 +1,7 @@
 //! The applications in this binary. Each has a crate of its own, adds its section to [`schema`] and
 //! its entry to [`APPLICATIONS`]; nothing else here depends on it.
 
-use headworks_gateway::{Gateway, GatewayConfig};
+use headworks_gateway::{FleetConfig, Gateway, GatewayConfig, Secrets};
 use headworks_migrate::{MigrateConfig, Migrations};
 use headworks_service::admin::Admin;
 use headworks_service::config::Schema;
@@ -9,6 +9,7 @@ use headworks_service::outbound::{Outbound, OutboundConfig};
 use headworks_service::reload::Reloader;
 use headworks_service::shutdown::Shutdown;
 use headworks_tracker::{Tracker, TrackerConfig};
+use tokio::runtime::Handle;
 
 /// One application.
 pub(crate) struct Application {
@@ -37,6 +38,7 @@ pub(crate) const APPLICATIONS: &[Application] = &[GATEWAY, TRACKER, MIGRATE];
 pub(crate) fn schema() -> Schema {
     Schema::shared()
         .with::<GatewayConfig>()
+        .with::<FleetConfig>()
         .with::<TrackerConfig>()
         .with::<MigrateConfig>()
 }
@@ -62,19 +64,36 @@ const MIGRATE: Application = Application {
 fn start_gateway(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Started> {
     let config = reloader.current();
     let outbound = Outbound::new(&*config.section::<OutboundConfig>())?;
-    let gateway = Gateway::start(&config.section::<GatewayConfig>(), outbound, shutdown)?;
+    let (section, fleet) = (
+        config.section::<GatewayConfig>(),
+        config.section::<FleetConfig>(),
+    );
+    let start = Gateway::start_in_fleet(&section, &fleet, Secrets::from_env(), outbound, shutdown);
+    // Joining takes a moment, and nothing else of this process runs yet.
+    let gateway = tokio::task::block_in_place(|| Handle::current().block_on(start))?;
     gateway.follow(reloader);
     let base = format!("http://{}/v1", gateway.address());
+    let example_command = match gateway.requires_key() {
+        true => format!("curl -H 'Authorization: Bearer YOUR_KEY' {base}/models"),
+        false => format!("curl {base}/models"),
+    };
     Ok(Started {
         addresses: format!("{base} (OpenAI and Anthropic)"),
-        example_command: Some(format!("curl {base}/models")),
+        example_command: Some(example_command),
         ended_badly: Box::new(|| false),
         attach: Box::new(move |admin| {
-            admin
+            let mut admin = admin
                 .panel(gateway.panel())
                 .panel(gateway.engine())
+                .panel(gateway.key_panel())
                 .collect(gateway.collector())
-                .routes(gateway.routes())
+                .routes(gateway.routes());
+            if let (Some(panel), Some(collector)) =
+                (gateway.fleet_panel(), gateway.fleet_collector())
+            {
+                admin = admin.panel(panel).collect(collector);
+            }
+            admin
         }),
     })
 }

@@ -6,6 +6,8 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::applications::schema;
 use crate::commands::config::ConfigCommand;
+use crate::commands::doctor::DoctorCommand;
+use crate::commands::fleet::FleetCommand;
 use crate::commands::gateway::GatewayCommand;
 use crate::commands::generate::GenerateCommand;
 use crate::commands::migrate::MigrateCommand;
@@ -30,6 +32,7 @@ Examples:
   headworks config init --output headworks.toml write a file with every key explained
   headworks config check headworks.toml         report every problem in it
   headworks config show                         print every value and its origin
+  headworks doctor                              say what would keep it from working
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 finished with failures, 4 differences found."
 )]
@@ -93,6 +96,16 @@ pub(crate) enum Command {
     /// Write, check or show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Look for what keeps a configuration from working on this machine, and say what to do.
+    ///
+    /// Checks the configuration, open files, the clock, ports, files, upstreams and the shared
+    /// server of a fleet. Changes nothing and uses no model. Exit code 1 if there is a problem.
+    #[command(after_help = "\
+Examples:
+  headworks doctor
+  headworks --config headworks.toml doctor
+  headworks doctor --json | jq '.[] | select(.state != \"ok\")'")]
+    Doctor(DoctorCommand),
     /// Share LLM capacity: an OpenAI- and Anthropic-compatible gateway in front of real providers.
     ///
     /// Without a configuration it serves only loopback, with a built-in model called `echo`. Every
@@ -110,6 +123,19 @@ Examples:
         #[command(subcommand)]
         command: Option<GatewayCommand>,
     },
+    /// Show the gateways that share one set of limits, or remove one that has stopped.
+    ///
+    /// Reads the section `[fleet]` of the configuration. Passwords come from PGPASSFILE, PGPASSWORD
+    /// or VALKEYCLI_AUTH.
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  headworks fleet status
+  headworks --set fleet.url=postgres://headworks@db.example/fleet fleet status --json
+  headworks fleet forget gateway-3"
+    )]
+    Fleet(FleetCommand),
     /// Move a tree from one storage to another, lose nothing, and prove it.
     ///
     /// Every command can be interrupted at any moment and run again. Exit code 3 if something could
@@ -125,7 +151,7 @@ Examples:
   headworks migrate copy   --state job.db --delete=quarantine
   headworks migrate verify --state job.db --hash"
     )]
-    Migrate(MigrateCommand),
+    Migrate(Box<MigrateCommand>),
     /// Simulate a scenario or replay recorded requests, and report waits, shares and
     /// refusals.
     ///

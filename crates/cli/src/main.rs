@@ -23,6 +23,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::read();
     let outcome = match &arguments.command {
         Command::Config(command) => commands::config::run(command, &arguments.common),
+        Command::Doctor(command) => commands::doctor::run(command, &arguments.common),
         Command::Sim(command) => commands::sim::run(command, &arguments.common),
         Command::Gateway { command: None } => {
             commands::up::run(&arguments.common, &[applications::GATEWAY], true)
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Command::Gateway {
             command: Some(command),
         } => commands::gateway::run(command, &arguments.common),
+        Command::Fleet(command) => commands::fleet::run(command, &arguments.common),
         Command::Tracker(command) => commands::tracker::run(command, &arguments.common),
         Command::Up(command) => command.run(&arguments.common),
         Command::Top(command) => commands::top::run(command, &arguments.common),

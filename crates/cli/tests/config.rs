@@ -36,6 +36,24 @@ fn init_prints_to_stdout_and_never_overwrites() {
     assert_snapshot!(folder.run(&["config", "init"]));
 }
 
+/// One line of the older file is refused on purpose: an empty `allow_clients` could mean everybody
+/// or nobody. The message says what to do, and the rest of the file is as good as ever.
+#[test]
+fn a_file_of_an_older_version_is_read() {
+    let folder = Folder::new();
+    let older = include_str!("older/init-2026-11-16.toml");
+    folder.write("older.toml", older);
+    let refused = folder.run(&["config", "check", "older.toml"]);
+    assert_snapshot!(refused);
+    let ambiguous = "allow_clients = []\n";
+    assert!(older.contains(ambiguous));
+    folder.write("older.toml", &older.replace(ambiguous, ""));
+    let ended = folder.run(&["config", "check", "older.toml"]);
+    assert!(ended.to_string().starts_with("exit 0"), "{ended}");
+    let shown = folder.run(&["--config", "older.toml", "config", "show"]);
+    assert!(shown.stdout.contains("Europe/Berlin"), "{shown}");
+}
+
 #[test]
 fn check_reports_every_problem_with_exit_code_2() {
     let folder = Folder::new();

@@ -23,7 +23,11 @@ impl Running {
     }
 
     fn start_on(listen: &str, folder: &Folder, args: &[&str]) -> Running {
-        let mut command = folder.headworks(&["gateway", "--listen", listen]);
+        let command = folder.headworks(&["gateway", "--listen", listen]);
+        Running::spawn(command, args)
+    }
+
+    fn spawn(mut command: Command, args: &[&str]) -> Running {
         command.args(["--admin-listen", "127.0.0.1:0", "--admin-token", TOKEN]);
         command.args(args);
         let mut child = command
@@ -317,4 +321,280 @@ fn usage_is_exported_and_arrivals_replay_in_the_simulator() {
         "{log}"
     );
     assert!(!log.contains("one two"), "no prompt is ever written");
+}
+
+#[test]
+fn the_example_command_has_a_key_where_one_is_needed() {
+    let first_suggestion = |config: &str| {
+        let folder = Folder::new();
+        folder.write("headworks.toml", config);
+        let mut command = folder.headworks(&["gateway", "--listen", "127.0.0.1:0"]);
+        command.args(["--admin-listen", "127.0.0.1:0", "--admin-token", TOKEN]);
+        let mut child = command
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let suggestion = lines.find_map(|line| {
+            let line = line.ok()?;
+            line.contains("/v1/models").then(|| line.trim().to_owned())
+        });
+        let _ = child.kill();
+        let _ = child.wait();
+        suggestion.unwrap()
+    };
+    let key = "[[gateway.key]]\nprefix = 'sk-test'\ntenant = 'a'\n";
+    let with_key = first_suggestion(key);
+    assert!(
+        with_key.starts_with("curl -H 'Authorization: Bearer YOUR_KEY' http://"),
+        "{with_key}"
+    );
+    let open = first_suggestion("[gateway]\nopen = true\n");
+    assert!(open.starts_with("curl http://"), "{open}");
+}
+
+/// Waits until `chat` with this key contains `word`, without a reload.
+fn becomes(running: &Running, key: &str, word: &str) -> std::time::Duration {
+    let start = std::time::Instant::now();
+    loop {
+        let answer = running.chat(key);
+        if answer.contains(word) {
+            return start.elapsed();
+        }
+        let patience = std::time::Duration::from_secs(60);
+        assert!(start.elapsed() < patience, "never `{word}`: {answer}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn changes_of_the_key_file_take_effect_without_a_reload() {
+    let folder = Folder::new();
+    let key = |args: &[&str]| {
+        let done = folder.run(&[&["gateway", "key"], args].concat());
+        assert_eq!(done.code, Some(0), "{done}");
+        done.stdout.trim().to_owned()
+    };
+    let first = key(&["add", "--tenant", "t", "--id", "first"]);
+    let running = Running::start(&folder, &[]);
+    assert!(running.chat(&first).contains("one two"));
+    let second = key(&["add", "--tenant", "t", "--id", "second"]);
+    let taken = becomes(&running, &second, "one two");
+    let rotated = key(&["rotate", "first", "--id", "third", "--keep-until", "1h"]);
+    becomes(&running, &rotated, "one two");
+    assert!(running.chat(&first).contains("one two"), "both work");
+    key(&["expire", "first", "--at", "2020-01-01"]);
+    becomes(&running, &first, "key_expired");
+    key(&["expire", "first", "--never"]);
+    becomes(&running, &first, "one two");
+    key(&["revoke", "second"]);
+    let revoked = becomes(&running, &second, "invalid_api_key");
+    println!("a key works after {taken:?}, and is refused after {revoked:?}");
+    let moved = key(&["rotate", "third", "--id", "fourth"]);
+    becomes(&running, &moved, "one two");
+    assert!(running.chat(&rotated).contains("invalid_api_key"));
+    running.stop();
+
+    let listed = folder.run(&["gateway", "key", "list", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    let ids: Vec<&str> = (0..2).map(|n| listed[n]["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["first", "fourth"]);
+    let log = folder.run(&["gateway", "audit"]).stdout;
+    assert_eq!(log.lines().count(), 7, "{log}");
+    let log = log + &folder.run(&["gateway", "audit", "--json"]).stdout;
+    for secret in [&first, &second, &rotated, &moved] {
+        assert!(!log.contains(secret.as_str()), "{log}");
+    }
+}
+
+#[test]
+fn an_invalid_key_file_keeps_the_previous_keys() {
+    let folder = Folder::new();
+    let add = |id: &str| {
+        let made = folder.run(&["gateway", "key", "add", "--tenant", "t", "--id", id]);
+        made.stdout.trim().to_owned()
+    };
+    let first = add("first");
+    let running = Running::start(&folder, &[]);
+    let path = folder.path().join("headworks-keys.toml");
+    let valid = std::fs::read_to_string(&path).unwrap();
+    // An editor that does not replace the file empties it first.
+    for invalid in ["", "\n", "[[key"] {
+        std::fs::write(&path, invalid).unwrap();
+        let refused = running.reload();
+        assert!(refused.contains("headworks-keys.toml"), "{refused}");
+        // The gateway also looks at the file by itself, every second.
+        let start = std::time::Instant::now();
+        while start.elapsed() < std::time::Duration::from_millis(1500) {
+            let answer = running.chat(&first);
+            assert!(answer.contains("one two"), "{invalid:?}: {answer}");
+        }
+    }
+    std::fs::write(&path, valid).unwrap();
+    becomes(&running, &add("second"), "one two");
+    running.stop();
+}
+
+#[test]
+fn tenants_have_quotas_that_they_can_read() {
+    let folder = Folder::new();
+    let made = folder.run(&["gateway", "key", "add", "--tenant", "t", "--id", "first"]);
+    let key = made.stdout.trim();
+    let running = Running::start(&folder, &[]);
+    assert!(running.chat(key).contains("one two"));
+    let set = folder.run(&["gateway", "tenant", "set", "t", "--tokens-per-day", "3"]);
+    assert_eq!(set.code, Some(0), "{set}");
+    becomes(&running, key, "insufficient_quota");
+    let output = Command::new("curl")
+        .args(["--silent", "--noproxy", "*", "--max-time", "30"])
+        .args(["--header", &format!("Authorization: Bearer {key}")])
+        .arg(format!("{}/quota", running.address))
+        .output()
+        .unwrap();
+    let quota: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(quota["key"]["id"], "first");
+    assert_eq!(quota["tokens_per_day"]["limit"], 3);
+    assert_eq!(quota["tokens_per_day"]["remaining"], 0);
+    assert!(
+        quota["tokens_per_month"]["used"].as_u64().unwrap() >= 3,
+        "{quota}"
+    );
+    let listed = folder.run(&["gateway", "tenant", "list"]).stdout;
+    assert!(listed.contains("tokens_per_day=3"), "{listed}");
+    assert_eq!(
+        folder.run(&["gateway", "tenant", "remove", "t"]).code,
+        Some(0)
+    );
+    becomes(&running, key, "one two");
+    let unknown = folder.run(&["gateway", "tenant", "remove", "t"]);
+    assert!(
+        unknown.code == Some(1) && unknown.stderr.contains("`t`"),
+        "{unknown}"
+    );
+    running.stop();
+}
+
+#[test]
+fn keys_are_imported_into_the_database_of_a_fleet() {
+    use headworks_fleet::testing::PostgresServer;
+    let folder = Folder::new();
+    let key = |args: &[&str]| folder.run(&[&["gateway", "key"], args].concat());
+    let first = key(&["add", "--tenant", "t", "--id", "first"]).stdout;
+    let second = key(&["add", "--tenant", "t", "--id", "second"]).stdout;
+    let alone = key(&["import"]);
+    assert!(
+        alone.code == Some(2) && alone.stderr.contains("fleet.url"),
+        "{alone}"
+    );
+
+    let server = PostgresServer::start();
+    let port = server.port();
+    let passwords = folder.path().join("pgpass");
+    let line = format!(
+        "127.0.0.1:{port}:fleet:fleet:{}\n",
+        PostgresServer::password()
+    );
+    std::fs::write(&passwords, line).unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&passwords, PermissionsExt::from_mode(0o600)).unwrap();
+    let url = server.url();
+    let in_fleet = |args: &[&str]| {
+        let set = ["--set".to_owned(), format!("fleet.url={url}")];
+        let set = set.each_ref().map(String::as_str);
+        let mut command = folder.headworks(&[args, &set[..]].concat());
+        support::Ended::from(command.env("PGPASSFILE", &passwords).output().unwrap())
+    };
+    let imported = in_fleet(&["gateway", "key", "import"]);
+    assert_eq!(imported.code, Some(0), "{imported}");
+    assert!(imported.stderr.contains("imported 2 keys"), "{imported}");
+    let revoked = in_fleet(&["gateway", "key", "revoke", "second"]);
+    assert_eq!(revoked.code, Some(0), "{revoked}");
+    let again = in_fleet(&["gateway", "key", "import"]);
+    assert!(
+        again.stderr.contains("`second` was revoked earlier"),
+        "{again}"
+    );
+    let listed = in_fleet(&["gateway", "key", "list"]).stdout;
+    assert!(
+        listed.starts_with("first ") && listed.lines().count() == 1,
+        "{listed}"
+    );
+
+    let mut command = folder.headworks(&["gateway", "--listen", "127.0.0.1:0"]);
+    command.env("PGPASSFILE", &passwords);
+    command.args(["--set", &format!("fleet.url={url}")]);
+    let running = Running::spawn(command, &[]);
+    assert!(running.chat(first.trim()).contains("one two"));
+    assert!(
+        running.chat(second.trim()).contains("invalid_api_key"),
+        "the file does not count"
+    );
+    assert_eq!(
+        in_fleet(&["gateway", "key", "revoke", "first"]).code,
+        Some(0)
+    );
+    becomes(&running, first.trim(), "invalid_api_key");
+    running.stop();
+    let usage = in_fleet(&["gateway", "usage"]).stdout;
+    assert!(usage.contains(",t,echo,"), "{usage}");
+}
+
+#[test]
+fn the_admin_api_needs_its_token_and_takes_effect_at_once() {
+    let folder = Folder::new();
+    let made = folder.run(&["gateway", "key", "add", "--tenant", "t", "--id", "first"]);
+    assert_eq!(made.code, Some(0), "{made}");
+    let running = Running::start(&folder, &[]);
+    let admin = |method: &str, path: &str, token: &str, body: &str| {
+        let output = Command::new("curl")
+            .args(["--silent", "--noproxy", "*", "--max-time", "30"])
+            .args(["--request", method, "--data", body])
+            .args(["--header", &format!("Authorization: Bearer {token}")])
+            .arg(format!("{}/admin/gateway/{path}", running.admin))
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let body = r#"{"tenant":"t","id":"made here"}"#;
+    let refused = admin("POST", "keys", "guess", body);
+    assert!(refused.contains("invalid token"), "{refused}");
+    let created = admin("POST", "keys", TOKEN, body);
+    let created: serde_json::Value = serde_json::from_str(&created).unwrap();
+    let key = created["key"].as_str().unwrap();
+    assert!(running.chat(key).contains("one two"));
+    let listed = admin("GET", "keys", TOKEN, "");
+    assert!(
+        listed.contains("made here") && !listed.contains(key),
+        "{listed}"
+    );
+    for (path, body, expected) in [
+        ("keys", r#"{"tenant":"t","clas":1}"#, "unknown field `clas`"),
+        ("keys", r#"{"tenant":"t","id":"first"}"#, "`first` exists"),
+        ("keys", r#"{"tenant":""}"#, "is empty"),
+        (
+            "keys/absent/expire",
+            r#"{"at":null}"#,
+            "unknown key `absent`",
+        ),
+        (
+            "tenants",
+            r#"{"name":"t","tokens_per_dya":1}"#,
+            "unknown field `tokens_per_dya`",
+        ),
+        ("tenants", r#"{"name":"t","weight":0}"#, "at least 1"),
+    ] {
+        let refused = admin("POST", path, TOKEN, body);
+        assert!(refused.contains(expected), "{refused}");
+    }
+    let revoked = admin("DELETE", "keys/made%20here", TOKEN, "");
+    assert!(revoked.contains("done"), "{revoked}");
+    assert!(running.chat(key).contains("invalid_api_key"));
+    let log = admin("GET", "audit", TOKEN, "");
+    assert!(
+        log.contains("admin:127.0.0.1") && log.contains("revoke key"),
+        "{log}"
+    );
+    assert!(!log.contains(key), "{log}");
+    running.stop();
 }

@@ -11,13 +11,14 @@ use headworks_core::{
 };
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use sha2::{Digest, Sha256};
 
 use crate::config::{GatewayConfig, RuleSettings, TenantRule, TenantSettings, UpstreamSettings};
 use crate::keys::Keys;
 use crate::learned_limits::LearnedLimits;
 use crate::pools;
 use crate::time_rules::TimeRule;
-use crate::upstream::{Upstream, UpstreamHealth, UpstreamId, UpstreamMetrics};
+use crate::upstream::{Upstream, UpstreamId, UpstreamState};
 use crate::wire::Dialect;
 
 /// Ids of upstreams and of their capacity pools, by name. They keep their ids for the life of the
@@ -27,14 +28,14 @@ pub(crate) struct UpstreamIds {
     names: Vec<String>,
     /// Names of the pools, by target.
     pools: Vec<String>,
-    kept: Vec<(Arc<UpstreamMetrics>, Arc<UpstreamHealth>)>,
+    kept: Vec<UpstreamState>,
 }
 
 impl UpstreamIds {
-    fn assign(&mut self, name: &str) -> (UpstreamId, (Arc<UpstreamMetrics>, Arc<UpstreamHealth>)) {
+    fn assign(&mut self, name: &str) -> (UpstreamId, UpstreamState) {
         let index = position_or_push(&mut self.names, name);
         if self.kept.len() <= index {
-            self.kept.push(Default::default());
+            self.kept.push(UpstreamState::default());
         }
         (UpstreamId(number(index)), self.kept[index].clone())
     }
@@ -54,6 +55,21 @@ fn position_or_push(names: &mut Vec<String>, name: &str) -> usize {
 
 fn number(index: usize) -> u32 {
     u32::try_from(index).expect("fewer than 2^32 upstreams")
+}
+
+/// The authority on the time rules in force.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RuleSource<'a> {
+    /// The clock of this machine.
+    Clock(Timestamp),
+    /// The allocator of the fleet, which names them: clocks differ.
+    Fleet(&'a [String]),
+}
+
+impl From<Timestamp> for RuleSource<'_> {
+    fn from(now: Timestamp) -> Self {
+        RuleSource::Clock(now)
+    }
 }
 
 /// The configuration in force, with everything derived from it.
@@ -85,8 +101,13 @@ impl ActiveConfig {
         let domains = pools::domains(&members);
         let mut upstreams = vec![None; upstream_ids.names.len()];
         let mut pools: Vec<Option<Pool>> = vec![None; upstream_ids.pools.len()];
-        for member in &members {
-            let (id, kept) = upstream_ids.assign(&member.settings.name);
+        for (index, member) in members.iter().enumerate() {
+            let (id, mut kept) = upstream_ids.assign(&member.settings.name);
+            let mut before = members[..index].iter();
+            if let Some(other) = before.find(|other| other.shares_account(member)) {
+                let (_, other) = upstream_ids.assign(&other.settings.name);
+                kept.allowances = other.allowances;
+            }
             let target = upstream_ids.assign_pool(&member.pool);
             upstreams.resize(upstream_ids.names.len(), None);
             pools.resize(upstream_ids.pools.len(), None);
@@ -96,6 +117,7 @@ impl ActiveConfig {
                 None => member.settings.clone(),
             };
             *pool = Some(Pool {
+                name: member.pool.clone(),
                 limits,
                 domain: domains.get(member.pool.as_str()).map(|name| (*name).into()),
             });
@@ -108,17 +130,19 @@ impl ActiveConfig {
         let rules =
             rules.filter_map(|rule| Some((TimeRule::new(rule, &config).ok()?, rule.clone())));
         ActiveConfig {
-            keys,
             upstreams,
             pools,
             rules: rules.collect(),
             zone: TimeZone::get(&config.time_zone).unwrap_or(TimeZone::UTC),
             queue_timeouts: queue_timeouts(&config),
+            // Tenants of the key store come last, so that they count.
             tenants: config
                 .tenant
                 .iter()
+                .chain(&keys.stored_tenants)
                 .map(|tenant| (tenant.name.clone(), tenant.clone()))
                 .collect(),
+            keys,
             config,
         }
     }
@@ -139,6 +163,25 @@ impl ActiveConfig {
     /// Limits of a capacity pool.
     pub(crate) fn pool_limits(&self, target: TargetId) -> Option<&UpstreamSettings> {
         Some(&self.pools.get(target.index())?.as_ref()?.limits)
+    }
+
+    /// The name of the capacity pool that is this target.
+    pub(crate) fn pool_name(&self, target: TargetId) -> Option<&str> {
+        let pool = self.pools.get(target.index())?.as_ref()?;
+        Some(&pool.name)
+    }
+
+    /// The capacity pool with this name.
+    pub(crate) fn pool_named(&self, name: &str) -> Option<TargetId> {
+        self.pools()
+            .find(|(_, known)| *known == name)
+            .map(|(target, _)| target)
+    }
+
+    /// Capacity pools and their names.
+    pub(crate) fn pools(&self) -> impl Iterator<Item = (TargetId, &str)> {
+        let targets = (0..self.pools.len()).map(|index| TargetId::new(number(index)));
+        targets.filter_map(|target| Some((target, self.pool_name(target)?)))
     }
 
     pub(crate) fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
@@ -180,8 +223,62 @@ impl ActiveConfig {
         models.into_iter().collect()
     }
 
+    /// Tenants with settings of their own.
+    pub(crate) fn tenants(&self) -> impl Iterator<Item = &TenantSettings> {
+        self.tenants.values()
+    }
+
     pub(crate) fn tenant(&self, name: &str) -> Option<&TenantSettings> {
         self.tenants.get(name)
+    }
+
+    /// Tenants that a request may belong to, or that have settings. Some come more than once.
+    pub(crate) fn tenant_names(&self) -> impl Iterator<Item = &str> {
+        let rules = self.config.rule.iter().flat_map(|rule| &rule.tenant);
+        let rules = rules.map(|tenant| tenant.name.as_str());
+        let configured = self.tenants.keys().map(String::as_str);
+        configured.chain(rules).chain(self.keys.tenants())
+    }
+
+    /// A fingerprint of everything that decides how a fleet divides its limits.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let config = &self.config;
+        let mut pools: Vec<_> = self
+            .pools
+            .iter()
+            .flatten()
+            .map(|Pool { name, limits, .. }| {
+                (
+                    name,
+                    limits.weight,
+                    limits.max_concurrent,
+                    (limits.max_rps, limits.max_tokens_per_sec),
+                    (limits.min_rps, limits.min_tokens_per_sec),
+                    limits.max_context_length,
+                )
+            })
+            .collect();
+        pools.sort_by_key(|pool| pool.0);
+        let scheduler = (
+            config.scheduler_enabled,
+            config.scheduler_policy,
+            &config.scheduler_weights,
+            config.scheduler_priority_levels,
+            config.scheduler_max_concurrent,
+            (config.scheduler_max_rps, config.scheduler_rps_burst),
+            (
+                config.scheduler_max_tokens_per_sec,
+                config.scheduler_tokens_burst,
+            ),
+            config.request_timeout,
+            &config.time_zone,
+        );
+        let text = format!("{scheduler:?}{:?}{:?}{pools:?}", config.tenant, config.rule);
+        let digest = Sha256::digest(text.as_bytes());
+        let (first, _) = digest
+            .split_first_chunk::<8>()
+            .expect("a digest has 32 bytes");
+        u64::from_be_bytes(*first)
     }
 
     /// Whether a tenant is configured or has a key.
@@ -198,12 +295,8 @@ impl ActiveConfig {
 
     /// Names of the rules in force.
     pub(crate) fn rules_in_force(&self, now: Timestamp) -> Vec<&str> {
-        self.in_force(now).map(|rule| rule.name.as_str()).collect()
-    }
-
-    fn in_force(&self, now: Timestamp) -> impl Iterator<Item = &RuleSettings> {
-        let holding = self.rules.iter().filter(move |(rule, _)| rule.holds(now));
-        holding.map(|(_, settings)| settings)
+        let rules = self.selected(RuleSource::Clock(now));
+        rules.map(|rule| rule.name.as_str()).collect()
     }
 
     /// The next time at which a rule may begin or end.
@@ -214,10 +307,22 @@ impl ActiveConfig {
             .min()
     }
 
-    /// Scheduler settings at `now`: the configuration, with the rules in force on top.
-    pub(crate) fn scheduler_config(
-        &self,
-        now: Timestamp,
+    /// The settings of the rules that are in force.
+    fn selected<'a>(&'a self, rules: RuleSource<'a>) -> impl Iterator<Item = &'a RuleSettings> {
+        let selected = self
+            .rules
+            .iter()
+            .filter(move |(rule, settings)| match rules {
+                RuleSource::Clock(now) => rule.holds(now),
+                RuleSource::Fleet(names) => names.contains(&settings.name),
+            });
+        selected.map(|(_, settings)| settings)
+    }
+
+    /// Scheduler settings: the configuration, with the rules in force on top.
+    pub(crate) fn scheduler_config<'a>(
+        &'a self,
+        rules: impl Into<RuleSource<'a>>,
         seed: &KeySeed,
         learned: &LearnedLimits,
     ) -> Config {
@@ -233,10 +338,10 @@ impl ActiveConfig {
         };
         let mut classes = classes(config);
         let mut tenants: BTreeMap<&str, TenantSettings> = BTreeMap::new();
-        for tenant in &config.tenant {
+        for tenant in self.tenants.values() {
             tenants.insert(&tenant.name, tenant.clone());
         }
-        for rule in self.in_force(now) {
+        for rule in self.selected(rules.into()) {
             apply_rule(config, &mut limits, &mut classes, rule);
             // A rule for a tenant that nobody belongs to has no effect.
             let known = rule.tenant.iter().filter(|change| self.knows(&change.name));
@@ -293,7 +398,7 @@ impl ActiveConfig {
                 enabled: false,
                 ..TargetConfig::default()
             },
-            Some(Pool { limits, domain }) => TargetConfig {
+            Some(Pool { limits, domain, .. }) => TargetConfig {
                 weight: limits.weight,
                 limits: learned.limits(index, limits),
                 fault_threshold: limits.fault_threshold,
@@ -309,6 +414,7 @@ impl ActiveConfig {
 /// A capacity pool.
 #[derive(Clone, Debug)]
 struct Pool {
+    name: String,
     limits: UpstreamSettings,
     /// The fairness domain that it belongs to; `None` for the common one.
     domain: Option<Arc<str>>,
@@ -404,6 +510,7 @@ fn pass_through(config: &mut Config) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key_store::KeyTable;
     use headworks_service::config::{Schema, Sources};
 
     fn active(toml: &str) -> ActiveConfig {
@@ -415,7 +522,7 @@ mod tests {
         let config = loaded.section::<GatewayConfig>();
         ActiveConfig::new(
             config.clone(),
-            Keys::new([], &config),
+            Keys::new(&KeyTable::default(), &config),
             &mut UpstreamIds::default(),
         )
     }
@@ -436,7 +543,8 @@ mod tests {
         );
         let seed = KeySeed::new(1, 2);
         let at = |time: &str| {
-            active.scheduler_config(time.parse().unwrap(), &seed, &LearnedLimits::default())
+            let now: Timestamp = time.parse().unwrap();
+            active.scheduler_config(now, &seed, &LearnedLimits::default())
         };
         let (day, night) = (at("2026-11-15T12:00:00Z"), at("2026-11-15T23:00:00Z"));
         assert_eq!(
@@ -500,7 +608,7 @@ mod tests {
             let active = active(toml);
             ActiveConfig::new(
                 active.config.clone(),
-                Keys::new([], &active.config),
+                Keys::new(&KeyTable::default(), &active.config),
                 upstream_ids,
             )
         };

@@ -29,6 +29,12 @@ pub enum Error {
          `headworks gateway key add --tenant NAME`, or set `gateway.keys_file`", .0.display()
     )]
     KeyFileMissing(PathBuf),
+    /// The key file has no content, not even an empty list of keys.
+    #[error(
+        "key file `{}` is empty: create a key with `headworks gateway key add --tenant NAME`, \
+         or write `key = []` to admit nobody", .0.display()
+    )]
+    KeyFileEmpty(PathBuf),
     /// The key file cannot be read, parsed or written.
     #[error("cannot use key file `{}`: {cause}", path.display())]
     KeyFile {
@@ -43,6 +49,19 @@ pub enum Error {
     /// No key has this id.
     #[error("unknown key `{0}`: `headworks gateway key list` lists the keys")]
     KeyUnknown(String),
+    /// No settings are stored for this tenant.
+    #[error(
+        "tenant `{0}` has no stored settings: `headworks gateway tenant list` lists those that have"
+    )]
+    TenantUnknown(String),
+    /// A key or tenant cannot be stored like this.
+    #[error("{0}")]
+    KeyInvalid(String),
+    /// Keys are not stored anywhere.
+    #[error(
+        "this gateway has no key store: set `gateway.keys_file`, or `fleet.url` for several gateways"
+    )]
+    NoKeyStore,
     /// The scheduler rejects the settings.
     #[error("invalid scheduler settings: {0}")]
     Scheduler(#[from] headworks_core::ConfigError),
@@ -65,6 +84,9 @@ pub enum Error {
     /// The system's random number generator failed.
     #[error("the random number generator of the system failed")]
     Random(#[from] getrandom::Error),
+    /// The fleet cannot be joined.
+    #[error("cannot join the fleet: {0}")]
+    Fleet(#[from] headworks_fleet::Error),
     /// Error of a shared service component.
     #[error(transparent)]
     Service(#[from] headworks_service::Error),

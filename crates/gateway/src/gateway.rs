@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use headworks_service::outbound::Outbound;
@@ -12,11 +13,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::GatewayConfig;
 use crate::error::Error;
+use crate::fleet::{self, FleetConfig, FleetStores, Secrets};
 use crate::front::{self, Listener};
+use crate::key_file_watch;
 use crate::shared::Shared;
 
 /// Interval between writes of usage and of the request log.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
+/// The same in a fleet, whose quotas hold as exactly as this is short.
+const FLEET_FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+/// The same during shutdown, which may end at any moment.
+const LAST_FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A running gateway. It stops with the [`Shutdown`] that it was started under.
 ///
@@ -57,8 +64,44 @@ impl Gateway {
         outbound: Outbound,
         shutdown: &Shutdown,
     ) -> Result<Gateway, Error> {
-        let address = config.listen;
-        let shared = Shared::new(config, outbound)?;
+        let shared = Shared::new(config, None, None, outbound)?;
+        Gateway::serve(shared, config.listen, shutdown)
+    }
+
+    /// Starts the gateway as one of several that share limits, and with PostgreSQL also keys and
+    /// usage, if `fleet` names a server. A server that cannot be reached now is tried again: until
+    /// then, requests wait, and stored keys are refused.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), and if the shared server rejects the connection, belongs to
+    /// something else, or needs a newer program. `secrets` has the password for it.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn start_in_fleet(
+        config: &Arc<GatewayConfig>,
+        fleet: &Arc<FleetConfig>,
+        secrets: Secrets,
+        outbound: Outbound,
+        shutdown: &Shutdown,
+    ) -> Result<Gateway, Error> {
+        let stores = FleetStores::open(config, fleet, secrets.clone())?;
+        let fleet = fleet.url.is_some().then_some((fleet, secrets));
+        let shared = Shared::new(config, fleet, stores, outbound)?;
+        let Some(fleet) = shared.fleet.clone() else {
+            return Gateway::serve(shared, config.listen, shutdown);
+        };
+        let joined = fleet::join(&fleet).await?;
+        let gateway = Gateway::serve(shared.clone(), config.listen, shutdown)?;
+        fleet::start(&shared, &fleet, joined, shutdown);
+        Ok(gateway)
+    }
+
+    fn serve(
+        shared: Arc<Shared>,
+        address: SocketAddr,
+        shutdown: &Shutdown,
+    ) -> Result<Gateway, Error> {
         let listener = Listener::bind(address)?;
         let gateway = Gateway {
             shared: shared.clone(),
@@ -71,6 +114,12 @@ impl Gateway {
             "gateway time rules",
             apply_time_rules(shared.clone(), stop()),
         );
+        if let Some(keys) = shared.fleet_keys.clone() {
+            shutdown.spawn("gateway keys", keys.follow(shared.clone(), stop()));
+        } else {
+            let watch = key_file_watch::follow(shared.clone(), stop());
+            shutdown.spawn("gateway key file", watch);
+        }
         shutdown.spawn("gateway queue", drain(shared, stop()));
         Ok(gateway)
     }
@@ -80,6 +129,12 @@ impl Gateway {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether a request needs a key.
+    #[must_use]
+    pub fn requires_key(&self) -> bool {
+        !self.shared.active.load().keys.is_open()
     }
 
     /// Applies a new configuration without dropping a connection.
@@ -103,6 +158,13 @@ impl Gateway {
         });
     }
 
+    /// Whether requests can be granted: always, unless this process waits for its share of a
+    /// fleet's limits.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.shared.is_ready()
+    }
+
     /// Number of responses in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
@@ -120,18 +182,24 @@ impl Gateway {
 /// Serves clients until shutdown. The idle check runs until the last response has ended: a response
 /// that its client never reads would otherwise hold up the shutdown.
 async fn listen(listener: Listener, shared: Arc<Shared>, stop: CancellationToken) {
+    let draining = stop.clone();
     tokio::select! {
         () = front::serve(listener, shared.clone(), stop) => {}
         () = shared.idle_timeouts.run() => {}
+        () = flush_while_draining(&shared, draining) => {}
     }
     // Only now are all requests settled, so this is the last write of usage.
     flush_usage(&shared).await;
 }
 
-/// Writes usage and the request log periodically. `listen` does the last write.
+/// Writes usage and the request log periodically until shutdown.
 async fn flush_periodically(shared: Arc<Shared>, stop: CancellationToken) {
+    let interval = match shared.fleet_keys {
+        Some(_) => FLEET_FLUSH_INTERVAL,
+        None => FLUSH_INTERVAL,
+    };
     while stop
-        .run_until_cancelled(tokio::time::sleep(FLUSH_INTERVAL))
+        .run_until_cancelled(tokio::time::sleep(interval))
         .await
         .is_some()
     {
@@ -139,16 +207,40 @@ async fn flush_periodically(shared: Arc<Shared>, stop: CancellationToken) {
     }
 }
 
+/// Writes usage during shutdown, without end: a response that outlives the grace period is cut off,
+/// and must not take the usage of all others with it.
+async fn flush_while_draining(shared: &Arc<Shared>, stop: CancellationToken) {
+    stop.cancelled().await;
+    loop {
+        flush_usage(shared).await;
+        tokio::time::sleep(LAST_FLUSH_INTERVAL).await;
+    }
+}
+
 async fn flush_usage(shared: &Arc<Shared>) {
-    let state = shared.clone();
-    let written = tokio::task::spawn_blocking(move || {
-        if let Some(log) = &state.log {
-            log.flush();
+    if shared.log.is_some() {
+        let state = shared.clone();
+        let flushed = tokio::task::spawn_blocking(move || {
+            if let Some(log) = &state.log {
+                log.flush();
+            }
+        });
+        // It reports its errors itself.
+        let _ = flushed.await;
+    }
+    let flushed = shared
+        .ledger
+        .flush(shared.budgeted_tenants(), shared.today())
+        .await;
+    let failed = flushed.is_err();
+    let failed_before = shared.usage_failed.swap(failed, Ordering::Relaxed);
+    match flushed {
+        // Once per outage: a fleet tries again every second.
+        Err(error) if !failed_before => {
+            tracing::error!(%error, "cannot write usage; it is kept in memory");
         }
-        state.ledger.flush()
-    });
-    if let Ok(Err(error)) = written.await {
-        tracing::error!(%error, "cannot write usage; it is kept in memory");
+        Ok(()) if failed_before => tracing::info!("usage is written again"),
+        _ => {}
     }
 }
 

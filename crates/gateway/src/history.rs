@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use headworks_core::Class;
+use headworks_core::{Class, TargetId};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -84,8 +84,14 @@ pub(crate) struct HistoryEntry {
     pub(crate) tokens: Option<u64>,
     /// Position in the queue of its class on arrival; 0 if it did not wait.
     pub(crate) position: u32,
-    /// Description of the limit that blocked it.
+    /// Description of the limits that blocked it on arrival.
     pub(crate) held_by: Option<String>,
+    /// Wait that was expected on arrival.
+    #[serde(serialize_with = "as_millis")]
+    pub(crate) expected_wait: Option<Duration>,
+    /// Capacity pools that it waits for.
+    #[serde(skip)]
+    pub(crate) pools: SmallVec<[TargetId; 1]>,
     #[serde(serialize_with = "as_millis")]
     pub(crate) waited: Option<Duration>,
     /// Whether it was granted early because of its age.

@@ -11,11 +11,14 @@ use std::sync::Arc;
 use headworks_core::Class;
 use headworks_service::bounded_file;
 use headworks_service::config::Secret;
+use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::config::{GatewayConfig, KeySettings};
+use crate::config::{GatewayConfig, KeySettings, TenantSettings, check_tenant};
 use crate::error::Error;
+use crate::fleet::KeyClock;
+use crate::key_store::{KeyTable, NewKey};
 use crate::{pattern, secret_pattern};
 
 /// Tenant of all requests to a gateway without keys.
@@ -29,12 +32,21 @@ pub(crate) struct Principal {
     /// The most urgent class that a request may choose with `X-Priority`.
     pub(crate) most_urgent: Class,
     pub(crate) models: Vec<String>,
+    /// Id of the key; empty without one.
+    pub(crate) key_id: String,
+    /// Time from which the key is refused.
+    pub(crate) expires: Option<Timestamp>,
 }
 
 impl Principal {
-    fn new(key: &KeySettings, default_class: u8) -> Arc<Principal> {
-        let class = key.class.unwrap_or(default_class);
+    fn new(key: &KeySettings, config: &GatewayConfig) -> Arc<Principal> {
+        // Another node of the fleet may have more classes.
+        let last = config.scheduler_priority_levels.saturating_sub(1);
+        let class = key.class.unwrap_or(config.effective_default_class());
+        let class = class.min(last);
         Arc::new(Principal {
+            key_id: key.id.clone(),
+            expires: key.expires,
             tenant: key.tenant.as_str().into(),
             class: Class(class),
             // A smaller number is more urgent. `max_class` can only widen the choice, never demote
@@ -55,38 +67,67 @@ impl Principal {
     }
 }
 
+/// Why a request has no principal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyRefusal {
+    /// It has no key.
+    Missing,
+    /// No key is like it.
+    Unknown,
+    /// The key worked until this time.
+    Expired(Timestamp),
+    /// The stored keys are too old to be trusted.
+    Stale,
+}
+
+/// A key in force.
+#[derive(Clone, Debug)]
+struct Entry {
+    principal: Arc<Principal>,
+    /// Whether it comes from the key store, and not from the configuration.
+    is_stored: bool,
+}
+
 /// All keys in force.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    exact: HashMap<[u8; 32], Arc<Principal>>,
-    prefixes: Vec<(Secret, Arc<Principal>)>,
-    patterns: Vec<(Secret, Arc<Principal>)>,
+    exact: HashMap<[u8; 32], Entry>,
+    prefixes: Vec<(Secret, Entry)>,
+    patterns: Vec<(Secret, Entry)>,
     /// Principal of every request while the gateway is open.
     open_principal: Option<Arc<Principal>>,
     /// Whether keys are configured, or were at any time since the start.
     required: bool,
+    /// Whether it is unknown as yet if any key is stored.
+    is_undecided: bool,
+    /// Tenants of the key store. They count before those of the configuration.
+    pub(crate) stored_tenants: Vec<TenantSettings>,
 }
 
 impl Keys {
-    pub(crate) fn new<'a>(
-        keys: impl IntoIterator<Item = &'a KeySettings>,
-        config: &GatewayConfig,
-    ) -> Keys {
+    /// The keys of the configuration and those of the key store.
+    pub(crate) fn new(stored: &KeyTable, config: &GatewayConfig) -> Keys {
         let mut all = Keys {
             exact: HashMap::new(),
             prefixes: Vec::new(),
             patterns: Vec::new(),
             open_principal: None,
             required: config.has_keys(),
+            is_undecided: false,
+            stored_tenants: stored.tenants.clone(),
         };
-        for key in keys {
-            let principal = Principal::new(key, config.effective_default_class());
+        let configured = config.key.iter().map(|key| (key, false));
+        for (key, is_stored) in configured.chain(stored.keys.iter().map(|key| (key, true))) {
+            let entry = Entry {
+                principal: Principal::new(key, config),
+                is_stored,
+            };
             if let Some(hash) = key.hash.as_deref().and_then(decode_hash) {
-                all.exact.insert(hash, principal);
+                all.exact.insert(hash, entry);
             } else if let Some(prefix) = &key.prefix {
-                all.prefixes.push((prefix.clone(), principal));
+                all.prefixes.push((prefix.clone(), entry));
             } else if let Some(pattern) = &key.pattern {
-                all.patterns.push((pattern.clone(), principal));
+                all.patterns.push((pattern.clone(), entry));
             }
         }
         // Longest first, so that the most specific prefix wins.
@@ -99,6 +140,8 @@ impl Keys {
                 class: Class(config.effective_default_class()),
                 most_urgent: Class(0),
                 models: Vec::new(),
+                key_id: String::new(),
+                expires: None,
             }));
         }
         all
@@ -113,12 +156,10 @@ impl Keys {
     /// Tenants that a request may belong to.
     pub(crate) fn tenants(&self) -> impl Iterator<Item = &str> {
         let selected = self.prefixes.iter().chain(&self.patterns);
-        let selected = selected.map(|(_, principal)| principal);
-        let all = self
-            .exact
-            .values()
-            .chain(selected)
-            .chain(&self.open_principal);
+        let selected = selected.map(|(_, entry)| entry);
+        let entries = self.exact.values().chain(selected);
+        let all = entries.map(|entry| &entry.principal);
+        let all = all.chain(&self.open_principal);
         all.map(|principal| &*principal.tenant)
     }
 
@@ -133,20 +174,47 @@ impl Keys {
         self.open_principal = None;
     }
 
+    /// Serves nobody without a key until the key store has been read.
+    pub(crate) fn await_store(&mut self) {
+        self.is_undecided = self.open_principal.take().is_some();
+    }
+
     /// Whether requests without a key are served.
     pub(crate) fn is_open(&self) -> bool {
         self.open_principal.is_some()
     }
 
-    /// Finds the principal of a key.
-    pub(crate) fn authenticate(&self, key: Option<&str>) -> Option<Arc<Principal>> {
+    /// Finds the principal of a key that works now.
+    pub(crate) fn authenticate(
+        &self,
+        key: Option<&str>,
+        clock: &KeyClock,
+    ) -> Result<Arc<Principal>, KeyRefusal> {
         if let Some(open_principal) = &self.open_principal {
-            return Some(open_principal.clone());
+            return Ok(open_principal.clone());
         }
-        let key = key.filter(|key| !key.is_empty())?;
+        if self.is_undecided {
+            return Err(KeyRefusal::Stale);
+        }
+        let key = key.filter(|key| !key.is_empty());
+        let key = key.ok_or(KeyRefusal::Missing)?;
+        match self.find(key) {
+            // A key that is unknown here may have been stored in the meantime.
+            None if !clock.is_fresh() => Err(KeyRefusal::Stale),
+            None => Err(KeyRefusal::Unknown),
+            // The key may have been revoked in the meantime.
+            Some(entry) if entry.is_stored && !clock.is_fresh() => Err(KeyRefusal::Stale),
+            Some(Entry { principal, .. }) => match principal.expires {
+                Some(at) if clock.now() >= at => Err(KeyRefusal::Expired(at)),
+                _ => Ok(principal.clone()),
+            },
+        }
+    }
+
+    fn find(&self, key: &str) -> Option<&Entry> {
         // The lookup compares hashes, so its timing reveals nothing about a key.
-        if let Some(principal) = self.exact.get(&hash(key)) {
-            return Some(principal.clone());
+        if let Some(entry) = self.exact.get(&hash(key)) {
+            return Some(entry);
         }
         // All prefixes and patterns are compared in full: the time tells nothing about them.
         let by_prefix = self.prefixes.iter().fold(None, |found, one| {
@@ -159,9 +227,7 @@ impl Keys {
             let matches = secret_pattern::matches(one.0.reveal(), key);
             found.or(matches.then_some(one))
         });
-        by_prefix
-            .or(by_pattern)
-            .map(|(_, principal)| principal.clone())
+        by_prefix.or(by_pattern).map(|(_, entry)| entry)
     }
 }
 
@@ -182,13 +248,16 @@ pub struct KeyFile {
     /// The keys, oldest first.
     #[serde(default)]
     pub key: Vec<KeySettings>,
+    /// Tenants that were set at run time. They count before those of the configuration.
+    #[serde(default)]
+    pub tenant: Vec<TenantSettings>,
 }
 
 impl KeyFile {
     /// Reads a key file.
     ///
     /// # Errors
-    /// If the file does not exist, cannot be read, or has invalid content.
+    /// If the file does not exist, is empty, cannot be read, or has invalid content.
     pub fn read(path: &Path, levels: u8) -> Result<KeyFile, Error> {
         let unusable = |cause: String| Error::KeyFile {
             path: path.to_path_buf(),
@@ -199,21 +268,28 @@ impl KeyFile {
         }
         let bytes = bounded_file::read(path).map_err(unusable)?;
         let text = String::from_utf8(bytes).map_err(|_| unusable("not UTF-8".into()))?;
+        // Perhaps in the middle of being written. Without any key it has `key = []`.
+        if text.trim().is_empty() {
+            return Err(Error::KeyFileEmpty(path.to_path_buf()));
+        }
         let file: KeyFile = toml::from_str(&text).map_err(|cause| unusable(cause.to_string()))?;
         for key in &file.key {
             crate::config::check_key(key, levels)
                 .map_err(|cause| unusable(format!("key `{}`: {cause}", key.id)))?;
         }
+        for tenant in &file.tenant {
+            check_tenant(tenant).map_err(unusable)?;
+        }
         Ok(file)
     }
 
-    /// Reads a key file, or returns an empty one if it does not exist.
+    /// Reads a key file, or returns one without keys if it is empty or does not exist.
     ///
     /// # Errors
     /// If the file cannot be read or has invalid content.
     pub fn read_or_new(path: &Path, levels: u8) -> Result<KeyFile, Error> {
         match KeyFile::read(path, levels) {
-            Err(Error::KeyFileMissing(_)) => Ok(KeyFile::default()),
+            Err(Error::KeyFileMissing(_) | Error::KeyFileEmpty(_)) => Ok(KeyFile::default()),
             read => read,
         }
     }
@@ -223,19 +299,13 @@ impl KeyFile {
     ///
     /// # Errors
     /// If the random number generator fails, or the id is already in use.
-    pub fn add(&mut self, mut settings: KeySettings) -> Result<String, Error> {
-        let mut random = [0; 32];
-        getrandom::fill(&mut random)?;
-        let key = format!("hw-{}", hex::encode(random));
-        if settings.id.is_empty() {
-            settings.id = format!("{}-{}", settings.tenant, &hex::encode(hash(&key))[..6]);
+    pub fn add(&mut self, settings: KeySettings) -> Result<String, Error> {
+        let new = NewKey::generate(settings)?;
+        if self.key.iter().any(|known| known.id == new.settings.id) {
+            return Err(Error::KeyTaken(new.settings.id));
         }
-        if self.key.iter().any(|known| known.id == settings.id) {
-            return Err(Error::KeyTaken(settings.id));
-        }
-        settings.hash = Some(hex::encode(hash(&key)));
-        self.key.push(settings);
-        Ok(key)
+        self.key.push(new.settings.clone());
+        Ok(new.reveal().to_owned())
     }
 
     /// Removes a key.
@@ -251,6 +321,25 @@ impl KeyFile {
         }
     }
 
+    /// Changes the file: reads it, or begins a new one, and replaces it unless `change` fails. Only
+    /// one process does this at a time: of two that read the same file, the second would restore
+    /// the key that the first revokes.
+    ///
+    /// # Errors
+    /// If the file cannot be locked, read or written, or `change` fails.
+    pub fn update<R>(
+        path: &Path,
+        levels: u8,
+        change: impl FnOnce(&mut KeyFile) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        // The file itself is replaced, so a lock on it would be one on the file that was there.
+        let _lock = lock_beside(path)?;
+        let mut file = KeyFile::read_or_new(path, levels)?;
+        let result = change(&mut file)?;
+        file.write(path)?;
+        Ok(result)
+    }
+
     /// Content of the file. Serializing a `Secret` masks it, so prefixes and patterns are inserted
     /// in plain text.
     fn text(&self) -> Result<String, toml::ser::Error> {
@@ -264,7 +353,12 @@ impl KeyFile {
             }
             keys.push(table);
         }
-        toml::to_string(&BTreeMap::from([("key", keys)]))
+        let mut tables = vec![("key", keys)];
+        if !self.tenant.is_empty() {
+            let tenants = self.tenant.iter().map(toml::Table::try_from);
+            tables.push(("tenant", tenants.collect::<Result<_, _>>()?));
+        }
+        toml::to_string(&BTreeMap::from_iter(tables))
     }
 
     /// Replaces the file atomically. Only its owner can read it.
@@ -281,7 +375,9 @@ impl KeyFile {
         temporary.push(".new");
         // A reader sees either the old file or the new one, never a part of it.
         let written = write_private(Path::new(&temporary), &text)
-            .and_then(|()| std::fs::rename(&temporary, path));
+            .and_then(|()| std::fs::rename(&temporary, path))
+            // A key that was revoked stays so after a power failure.
+            .and_then(|()| std::fs::File::open(folder_of(path))?.sync_all());
         written.map_err(|cause| unusable(cause.to_string()))
     }
 }
@@ -291,6 +387,31 @@ impl KeyFile {
 pub(crate) fn is_missing(path: &Path) -> bool {
     let found = std::fs::symlink_metadata(path);
     found.is_err_and(|cause| cause.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// The folder of a file.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Waits for the lock file beside `path`. Closing the file releases the lock.
+pub(crate) fn lock_beside(path: &Path) -> Result<std::fs::File, Error> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let locked = options.open(name).and_then(|file| {
+        file.lock()?;
+        Ok(file)
+    });
+    locked.map_err(|cause| Error::KeyFile {
+        path: path.to_path_buf(),
+        cause: format!("cannot lock it: {cause}"),
+    })
 }
 
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
@@ -318,6 +439,29 @@ mod tests {
         }
     }
 
+    fn authenticate(keys: &Keys, key: Option<&str>) -> Result<Arc<Principal>, KeyRefusal> {
+        keys.authenticate(key, &KeyClock::Local)
+    }
+
+    #[test]
+    fn an_expired_key_is_refused() {
+        let mut file = KeyFile::default();
+        let now = Timestamp::now();
+        let minute = jiff::SignedDuration::from_mins(1);
+        let mut key_until = |expires| {
+            let settings = KeySettings {
+                expires: Some(expires),
+                ..settings("t")
+            };
+            file.add(settings).unwrap()
+        };
+        let (past, future) = (key_until(now - minute), key_until(now + minute));
+        let keys = Keys::new(&file.into(), &GatewayConfig::default());
+        let refused = authenticate(&keys, Some(&past)).unwrap_err();
+        assert_eq!(refused, KeyRefusal::Expired(now - minute));
+        assert!(authenticate(&keys, Some(&future)).is_ok());
+    }
+
     #[test]
     fn exact_then_prefix_then_pattern() {
         let mut file = KeyFile::default();
@@ -332,30 +476,33 @@ mod tests {
             pattern: Some("*-prod".into()),
             ..settings("pattern")
         });
-        let keys = Keys::new(&file.key, &GatewayConfig::default());
+        let keys = Keys::new(&file.into(), &GatewayConfig::default());
         let tenant = |key: &str| {
-            keys.authenticate(Some(key))
-                .map(|principal| principal.tenant.to_string())
+            let found = authenticate(&keys, Some(key)).ok();
+            found.map(|principal| principal.tenant.to_string())
         };
         assert_eq!(tenant(&key).as_deref(), Some("exact"));
         assert_eq!(tenant("hw-team-7").as_deref(), Some("long"));
         assert_eq!(tenant("hw-other").as_deref(), Some("short"));
         assert_eq!(tenant("sk-prod").as_deref(), Some("pattern"));
         assert_eq!(tenant("sk-test"), None);
-        assert!(keys.authenticate(None).is_none() && keys.authenticate(Some("")).is_none());
+        for missing in [None, Some("")] {
+            let refused = authenticate(&keys, missing).unwrap_err();
+            assert_eq!(refused, KeyRefusal::Missing);
+        }
     }
 
     #[test]
     fn without_keys_nobody_is_admitted_unless_the_gateway_is_open() {
         let mut config = GatewayConfig::default();
-        let keys = Keys::new([], &config);
-        assert!(keys.admits_nobody() && keys.authenticate(Some("anything")).is_none());
+        let keys = Keys::new(&KeyTable::default(), &config);
+        assert!(keys.admits_nobody() && authenticate(&keys, Some("anything")).is_err());
         config.open = true;
-        let keys = Keys::new([], &config);
+        let keys = Keys::new(&KeyTable::default(), &config);
         assert!(keys.is_open() && !keys.admits_nobody());
-        assert_eq!(&*keys.authenticate(None).unwrap().tenant, OPEN_TENANT);
+        assert_eq!(&*authenticate(&keys, None).unwrap().tenant, OPEN_TENANT);
         config.keys_file = Some("keys.toml".into());
-        let keys = Keys::new([], &config);
+        let keys = Keys::new(&KeyTable::default(), &config);
         assert!(keys.admits_nobody(), "an empty file of keys is not open");
     }
 
@@ -366,11 +513,40 @@ mod tests {
             class: Class(5),
             most_urgent: Class(3),
             models: Vec::new(),
+            key_id: String::new(),
+            expires: None,
         };
         assert_eq!(principal.class_for(None), Class(5));
         assert_eq!(principal.class_for(Some(Class(9))), Class(9));
         assert_eq!(principal.class_for(Some(Class(4))), Class(4));
         assert_eq!(principal.class_for(Some(Class(0))), Class(3));
+    }
+
+    #[test]
+    fn concurrent_changes_lose_no_key_and_restore_none() {
+        let folder = std::env::temp_dir().join(format!("headworks-keys-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("keys.toml");
+        let named = |id: String| KeySettings {
+            id,
+            ..settings("t")
+        };
+        for number in 0..16 {
+            KeyFile::update(&path, 10, |file| file.add(named(format!("old {number}")))).unwrap();
+        }
+        std::thread::scope(|scope| {
+            for number in 0..16 {
+                let (path, named) = (&path, &named);
+                let add = move |file: &mut KeyFile| file.add(named(format!("new {number}")));
+                scope.spawn(move || KeyFile::update(path, 10, add).unwrap());
+                let revoke = move |file: &mut KeyFile| file.revoke(&format!("old {number}"));
+                scope.spawn(move || KeyFile::update(path, 10, revoke).unwrap());
+            }
+        });
+        let file = KeyFile::read(&path, 10).unwrap();
+        assert_eq!(file.key.len(), 16);
+        assert!(file.key.iter().all(|key| key.id.starts_with("new")));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

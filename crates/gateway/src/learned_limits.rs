@@ -3,9 +3,9 @@
 //! The rate is cut by a factor after an overload (429) and grows by a small factor otherwise,
 //! always between the configured bounds. Bursts never change.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use headworks_core::{Cost, Limits, Rate, TargetId};
+use headworks_core::{AdaptiveLimit, Cost, Limits, Rate, TargetId, Time};
 
 use crate::config::UpstreamSettings;
 use crate::upstream::Hints;
@@ -24,9 +24,15 @@ pub(crate) struct LearnedLimits {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Rates {
-    rps: Option<f64>,
-    tokens_per_sec: Option<f64>,
-    changed: Option<Instant>,
+    rps: Option<AdaptiveLimit>,
+    tokens_per_sec: Option<AdaptiveLimit>,
+    changed: Option<Time>,
+}
+
+impl Rates {
+    fn values(&self) -> [Option<f64>; 2] {
+        [self.rps, self.tokens_per_sec].map(|rate| rate.map(|rate| rate.get()))
+    }
 }
 
 impl LearnedLimits {
@@ -39,7 +45,7 @@ impl LearnedLimits {
         target: TargetId,
         settings: &UpstreamSettings,
         hints: &Hints,
-        now: Instant,
+        now: Time,
     ) -> bool {
         let bounds = [
             (settings.min_rps, settings.max_rps),
@@ -54,23 +60,50 @@ impl LearnedLimits {
         let rates = &mut self.rates[target.index()];
         if rates
             .changed
-            .is_some_and(|changed| now.duration_since(changed) < UPDATE_INTERVAL)
+            .is_some_and(|changed| now < changed + UPDATE_INTERVAL)
         {
             return false;
         }
-        let before = (rates.rps, rates.tokens_per_sec);
-        rates.rps = adjusted_rate(rates.rps, bounds[0], hints.rps, hints.overloaded);
-        rates.tokens_per_sec = adjusted_rate(
-            rates.tokens_per_sec,
-            bounds[1],
-            hints.tokens_per_sec,
-            hints.overloaded,
-        );
-        let differs = before != (rates.rps, rates.tokens_per_sec);
+        let before = rates.values();
+        let overloaded = hints.overloaded.then_some(now);
+        adjust(&mut rates.rps, bounds[0], hints.rps, overloaded);
+        let tokens = &mut rates.tokens_per_sec;
+        adjust(tokens, bounds[1], hints.tokens_per_sec, overloaded);
+        let differs = before != rates.values();
         if differs {
             rates.changed = Some(now);
         }
         differs
+    }
+
+    /// The learned rates of an upstream: requests and tokens per second.
+    pub(crate) fn rates(&self, target: TargetId) -> [Option<f64>; 2] {
+        self.rates
+            .get(target.index())
+            .map_or([None; 2], Rates::values)
+    }
+
+    /// Takes rates that another process has learned. Returns whether a rate changed.
+    pub(crate) fn set(
+        &mut self,
+        target: TargetId,
+        settings: &UpstreamSettings,
+        learned: [Option<f64>; 2],
+    ) -> bool {
+        if self.rates.len() <= target.index() {
+            self.rates.resize(target.index() + 1, Rates::default());
+        }
+        let rates = &mut self.rates[target.index()];
+        let before = rates.values();
+        let rate = |(least, most): (Option<f64>, Option<f64>), learned: Option<f64>| {
+            let mut rate = AdaptiveLimit::new(least?, most?);
+            rate.lower_to(learned?);
+            Some(rate)
+        };
+        rates.rps = rate((settings.min_rps, settings.max_rps), learned[0]);
+        let bounds = (settings.min_tokens_per_sec, settings.max_tokens_per_sec);
+        rates.tokens_per_sec = rate(bounds, learned[1]);
+        before != rates.values()
     }
 
     /// Limits of an upstream, with the learned rates in place of the configured ones.
@@ -78,38 +111,55 @@ impl LearnedLimits {
         let rates = self.rates.get(index).copied().unwrap_or_default();
         Limits {
             concurrent: settings.max_concurrent,
-            requests: effective_rate(settings.max_rps, rates.rps),
-            cost: effective_rate(settings.max_tokens_per_sec, rates.tokens_per_sec),
+            requests: effective_rate((settings.min_rps, settings.max_rps), rates.rps),
+            cost: effective_rate(
+                (settings.min_tokens_per_sec, settings.max_tokens_per_sec),
+                rates.tokens_per_sec,
+            ),
             max_cost: settings.max_context_length.map(Cost),
         }
     }
 }
 
-/// A learned rate with the burst of the configured one.
-fn effective_rate(most: Option<f64>, learned: Option<f64>) -> Option<Rate> {
-    let configured = Rate::per_second(most.filter(|most| *most > 0.0)?);
-    Some(match learned {
-        Some(learned) => Rate::per_second(learned).with_burst(configured.burst()),
-        None => configured,
+/// A learned rate, within the bounds that are configured now, with the burst of the upper one. A
+/// reload may have changed the bounds since the rate was learned.
+fn effective_rate(
+    (least, most): (Option<f64>, Option<f64>),
+    learned: Option<AdaptiveLimit>,
+) -> Option<Rate> {
+    let most = most.filter(|most| *most > 0.0)?;
+    let configured = Rate::per_second(most);
+    Some(match (learned, least) {
+        (Some(mut learned), Some(least)) => {
+            learned.set_bounds(least, most);
+            Rate::per_second(learned.get()).with_burst(configured.burst())
+        }
+        _ => configured,
     })
 }
 
-fn adjusted_rate(
-    rate: Option<f64>,
-    (least, most): (Option<f64>, Option<f64>),
+/// Moves a rate after a response; `overloaded` is the time of one that reports an overload.
+fn adjust(
+    rate: &mut Option<AdaptiveLimit>,
+    bounds: (Option<f64>, Option<f64>),
     stated: Option<f64>,
-    overloaded: bool,
-) -> Option<f64> {
-    let (least, most) = (least?, most?);
-    let now = rate.unwrap_or(most);
-    let stated = stated.unwrap_or(most);
-    // A rate limit that the upstream states itself is an upper bound, with and without an overload.
-    let wanted = if overloaded {
-        now.min(stated) * DECREASE_FACTOR
-    } else {
-        (now * INCREASE_FACTOR).min(stated)
+    overloaded: Option<Time>,
+) {
+    let (Some(least), Some(most)) = bounds else {
+        *rate = None;
+        return;
     };
-    Some(wanted.clamp(least, most))
+    let rate = rate.get_or_insert_with(|| AdaptiveLimit::new(least, most));
+    rate.set_bounds(least, most);
+    let stated = stated.unwrap_or(most);
+    if let Some(now) = overloaded {
+        // The caller counts the overloads of one interval once.
+        rate.cut(now, now, DECREASE_FACTOR);
+        rate.lower_to(stated * DECREASE_FACTOR);
+    } else {
+        rate.raise_to((rate.get() * INCREASE_FACTOR).min(stated));
+        rate.lower_to(stated);
+    }
 }
 
 #[cfg(test)]
@@ -127,7 +177,7 @@ mod tests {
     #[test]
     fn rates_move_between_their_bounds_and_bursts_stay() {
         let (mut learned, target, mut now) =
-            (LearnedLimits::default(), TargetId::new(0), Instant::now());
+            (LearnedLimits::default(), TargetId::new(0), Time::ZERO);
         let overload = Hints {
             overloaded: true,
             ..Hints::default()
@@ -168,6 +218,27 @@ mod tests {
     }
 
     #[test]
+    fn a_reload_applies_to_a_rate_that_was_learned() {
+        let mut learned = LearnedLimits::default();
+        let overload = Hints {
+            overloaded: true,
+            ..Hints::default()
+        };
+        assert!(learned.update(TargetId::new(0), &settings(), &overload, Time::ZERO));
+        let rate = |settings: &UpstreamSettings| learned.limits(0, settings).cost.unwrap();
+        let lower = UpstreamSettings {
+            max_tokens_per_sec: Some(200.0),
+            ..settings()
+        };
+        assert_eq!(rate(&lower), Rate::per_second(200.0));
+        let no_longer_learned = UpstreamSettings {
+            min_tokens_per_sec: None,
+            ..settings()
+        };
+        assert_eq!(rate(&no_longer_learned), Rate::per_second(1000.0));
+    }
+
+    #[test]
     fn nothing_is_learned_unless_asked_for() {
         let plain = UpstreamSettings {
             max_rps: Some(10.0),
@@ -177,11 +248,6 @@ mod tests {
             overloaded: true,
             ..Hints::default()
         };
-        assert!(!LearnedLimits::default().update(
-            TargetId::new(3),
-            &plain,
-            &overload,
-            Instant::now()
-        ));
+        assert!(!LearnedLimits::default().update(TargetId::new(3), &plain, &overload, Time::ZERO));
     }
 }

@@ -12,9 +12,13 @@ mod bookings;
 pub mod config;
 mod error;
 mod faults;
+mod fleet;
 mod front;
+mod gates;
 mod gateway;
 mod history;
+mod key_file_watch;
+mod key_store;
 mod keys;
 mod learned_limits;
 mod learned_outputs;
@@ -34,6 +38,16 @@ pub mod wire;
 
 pub use config::GatewayConfig;
 pub use error::Error;
+pub use fleet::{
+    FleetAdmin, FleetConfig, FleetStatus, LimitShare, NodeStatus, OnLossName, Secrets,
+    open_key_store, open_usage_store,
+};
 pub use gateway::Gateway;
+pub use key_store::{
+    AuditEntry, Changed, FileKeyStore, KeyChange, KeyStore, KeyTable, NewKey, PostgresKeyStore,
+    parse_moment,
+};
 pub use keys::KeyFile;
-pub use usage::{UsageRow, UsageStore};
+pub use usage::{
+    Booked, PostgresUsageStore, SqliteUsageStore, TenantTotal, UsageBatch, UsageRow, UsageStore,
+};

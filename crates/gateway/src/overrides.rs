@@ -3,7 +3,7 @@
 
 use headworks_core::{Class, Config, Policy};
 use headworks_service::panel::{Choice, PanelError, Parameter, ParameterKind};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::wire::class_name;
 
@@ -81,7 +81,8 @@ impl Overrides {
             _ if key == "policy" => {
                 let mut policies = Policy::ALL.into_iter();
                 let named = policies.find(|policy| value.as_str() == Some(policy.name()));
-                let problem = || PanelError::argument(key, "expected hybrid, strict, wfq or fifo");
+                let names = || Policy::ALL.map(Policy::name).join(", ");
+                let problem = || PanelError::argument(key, format!("expected one of {}", names()));
                 self.policy = Some(named.ok_or_else(problem)?);
             }
             _ => {
@@ -103,7 +104,69 @@ impl Overrides {
         }
     }
 
+    /// For the other processes of a fleet.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "policy": self.policy.map(Policy::name),
+            "max_concurrent": self.max_concurrent,
+            "weights": self.weights,
+        })
+    }
+
+    /// From another process of the fleet; `None` if it is malformed.
+    pub(crate) fn from_json(value: &Value) -> Option<Overrides> {
+        let whole = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
+        let named = |name: &str| Policy::ALL.into_iter().find(|policy| policy.name() == name);
+        let policy = match &value["policy"] {
+            Value::Null => None,
+            name => Some(named(name.as_str()?)?),
+        };
+        let max_concurrent = match &value["max_concurrent"] {
+            Value::Null => None,
+            most => Some(whole(most).filter(|most| *most > 0)?),
+        };
+        let mut weights = Vec::new();
+        for pair in value["weights"].as_array()? {
+            let weight = whole(&pair[1]).filter(|weight| *weight > 0)?;
+            weights.push((usize::from(u8::try_from(whole(&pair[0])?).ok()?), weight));
+        }
+        Some(Overrides {
+            policy,
+            max_concurrent,
+            weights,
+        })
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         *self == Overrides::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overrides_survive_the_way_to_another_process() {
+        let mut overrides = Overrides::default();
+        assert_eq!(
+            Overrides::from_json(&overrides.to_json()),
+            Some(overrides.clone())
+        );
+        for (key, value) in [
+            ("policy", json!("strict")),
+            ("max_concurrent", json!(7)),
+            ("weight_2", json!(30)),
+        ] {
+            overrides.change(10, key, &value).unwrap();
+        }
+        assert_eq!(Overrides::from_json(&overrides.to_json()), Some(overrides));
+        for garbage in [
+            json!(1),
+            json!({"weights": [[0, 0]]}),
+            json!({"weights": [], "policy": "?"}),
+        ] {
+            assert_eq!(Overrides::from_json(&garbage), None, "{garbage}");
+        }
     }
 }

@@ -31,12 +31,24 @@ impl PoolMember {
 
     /// Whether the limits of both are those of the same server, models and account.
     fn shares_with(&self, other: &PoolMember) -> bool {
-        let (one, two) = (&self.settings, &other.settings);
         let sorted = |models: &[String]| {
             let mut models = models.to_vec();
             models.sort_unstable();
             models
         };
+        self.settings.pool.is_none()
+            && other.settings.pool.is_none()
+            && self.has_same_account(other)
+            && sorted(self.models()) == sorted(other.models())
+    }
+
+    /// Whether both are in one pool and call the same account of a server.
+    pub(crate) fn shares_account(&self, other: &PoolMember) -> bool {
+        self.pool == other.pool && self.has_same_account(other)
+    }
+
+    fn has_same_account(&self, other: &PoolMember) -> bool {
+        let (one, two) = (&self.settings, &other.settings);
         let [key, other_key] = [one, two].map(|one| one.api_key.as_ref().map(Secret::reveal));
         let server = |settings: &UpstreamSettings| {
             Address::parse(&settings.url).map(|address| address.server())
@@ -45,11 +57,8 @@ impl PoolMember {
         let same_account =
             one.kind != two.kind || (one.url == two.url && one.headers == two.headers);
         ![one.kind, two.kind].contains(&Kind::Echo)
-            && one.pool.is_none()
-            && two.pool.is_none()
             && same_account
             && key == other_key
-            && sorted(self.models()) == sorted(other.models())
             && matches!((server(one), server(two)), (Ok(one), Ok(two)) if one == two)
     }
 

@@ -2,13 +2,34 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use headworks_core::Class;
 use parking_lot::Mutex;
 
 use crate::error::Error;
+
+/// Moves a log of an earlier run aside, to the first free name `PATH.1`, `PATH.2` and so on. Its
+/// times count from another start, so that the two cannot be one file.
+fn keep_previous(path: &Path) -> std::io::Result<()> {
+    let is_empty = match std::fs::metadata(path) {
+        Ok(found) => !found.is_file() || found.len() == 0,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+        Err(error) => return Err(error),
+    };
+    if is_empty {
+        return Ok(());
+    }
+    let numbered = (1..).map(|number: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{number}"));
+        PathBuf::from(name)
+    });
+    let mut free = numbered.filter(|name| !name.exists());
+    let kept = free.next().unwrap_or_else(|| path.with_extension("old"));
+    std::fs::rename(path, kept)
+}
 
 /// The log file: one line per arrival, and one comment per end.
 pub(crate) struct RequestLog {
@@ -22,6 +43,7 @@ impl RequestLog {
             path: path.to_path_buf(),
             source,
         };
+        keep_previous(path).map_err(unusable)?;
         let mut file = BufWriter::new(File::create(path).map_err(unusable)?);
         writeln!(file, "arrival time,class,flow,cost").map_err(unusable)?;
         Ok(RequestLog {
@@ -52,5 +74,29 @@ impl RequestLog {
         if let Err(cause) = self.file.lock().flush() {
             tracing::warn!(%cause, "cannot write the request log");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_of_an_earlier_run_is_kept() {
+        let folder = std::env::temp_dir().join(format!("headworks-log-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("requests.csv");
+        for tenant in ["first", "second", "third"] {
+            let log = RequestLog::create(&path).unwrap();
+            log.arrived(Class(1), tenant, 5);
+            log.flush();
+        }
+        let has = |name: &str, tenant: &str| {
+            let text = std::fs::read_to_string(folder.join(name)).unwrap();
+            text.contains(tenant)
+        };
+        assert!(has("requests.csv.1", "first") && has("requests.csv.2", "second"));
+        assert!(has("requests.csv", "third") && !has("requests.csv", "first"));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! The scheduler books places once it has learned how fast its queue moves. Before that, and for
 //! requests that waited in vain, the time is estimated here: from the time that responses take, the
-//! slots and the rates. Before the first response, a usual speed of generation is assumed. Clients
-//! that are rejected one after the other get later and later times, because each takes a place.
+//! slots and the rates, of all tenants and of the tenant itself. Before the first response, a usual
+//! speed of generation is assumed. Clients that are rejected one after the other get later and
+//! later times, because each takes a place; those of other tenants count up to their share.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use headworks_core::{Cost, Limits, Rate, Time};
+use headworks_core::{Cost, Flow, LONGEST, Limits, Rate, Time};
 use parking_lot::Mutex;
 
 /// Output tokens per second that are assumed before the first response.
@@ -21,26 +22,51 @@ const SMOOTHING: f64 = 1.0 / 16.0;
 const MARGIN: f64 = 0.25;
 /// How often every slot has to be freed before the scheduler's own times count.
 const ROUNDS: u64 = 4;
-/// Most promises that are remembered.
-const CAPACITY: usize = 10_000;
+/// Most promises to a tenant that are remembered.
+const CAPACITY: usize = 1_000;
 /// Multiples of it are spread evenly between whole numbers.
 const GOLDEN_RATIO: f64 = 0.618_033_988_75;
-/// Bounds of the hints.
+/// Shortest hint.
 const SHORTEST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(120);
-
-/// The state of the scheduler when a request is rejected.
+/// The state of the scheduler when a request is rejected or queued.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load<'a> {
+pub(crate) struct Load {
     pub(crate) now: Time,
-    /// Requests at upstreams.
+    /// Requests at upstreams, and how long they have been there.
     pub(crate) running: u64,
-    /// How long the oldest of them has been running.
-    pub(crate) oldest: Duration,
-    /// Expected output tokens of the rejected request, and its whole cost.
+    pub(crate) ages: Ages,
+    /// Expected output tokens of the request, and its whole cost.
     pub(crate) output: u64,
     pub(crate) cost: Cost,
-    pub(crate) limits: &'a Limits,
+    pub(crate) limits: Limits,
+    /// The part of the request's tenant.
+    pub(crate) tenant: TenantLoad,
+}
+
+/// The part of one tenant in the load, and its own limits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TenantLoad {
+    pub(crate) flow: Flow,
+    pub(crate) weight: u32,
+    pub(crate) waiting: u64,
+    pub(crate) running: u64,
+    pub(crate) ages: Ages,
+    pub(crate) limits: Limits,
+}
+
+/// How long requests have been running.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ages {
+    pub(crate) oldest: Duration,
+    /// Nothing was granted for at least this long.
+    pub(crate) youngest: Option<Duration>,
+}
+
+impl Ages {
+    pub(crate) fn add(&mut self, age: Duration) {
+        self.oldest = self.oldest.max(age);
+        self.youngest = Some(self.youngest.map_or(age, |youngest| youngest.min(age)));
+    }
 }
 
 /// Why a request was rejected.
@@ -66,44 +92,109 @@ struct State {
     served: u64,
     /// Mean time of a response, in seconds.
     service: Option<f64>,
+    tenants: BTreeMap<Flow, TenantHints>,
+}
+
+#[derive(Debug, Default)]
+struct TenantHints {
+    weight: u32,
+    /// Mean time of a response, in seconds.
+    service: Option<f64>,
     /// When rejected clients were told to retry, as far as that is not over, in order.
     promised: VecDeque<Time>,
 }
 
+fn add_to_mean(mean: &mut Option<f64>, took: f64) {
+    let before = mean.unwrap_or(took);
+    *mean = Some(before + (took - before) * SMOOTHING);
+}
+
 impl State {
-    /// Time that a slot is held.
-    fn service(&self, load: &Load<'_>) -> f64 {
+    /// Time that a slot is held, by the mean of those that were. If all of them have been held for
+    /// longer than that, they are expected to be held as long again.
+    fn service(mean: Option<f64>, load: &Load, ages: &Ages) -> f64 {
         let assumed = load.output as f64 / ASSUMED_SPEED;
         let assumed = assumed.max(SHORTEST_ASSUMED.as_secs_f64());
         // Without a response so far, the next one takes as long again as the oldest has taken.
-        let waited = 2.0 * load.oldest.as_secs_f64();
-        self.service.unwrap_or(assumed.max(waited))
+        let waited = 2.0 * ages.oldest.as_secs_f64();
+        let stalled = ages.youngest.unwrap_or_default().as_secs_f64();
+        mean.unwrap_or(assumed.max(waited)).max(stalled)
     }
 
-    /// Time in which `places` requests are granted.
-    fn granted_in(&self, load: &Load<'_>, places: u64) -> Duration {
-        let (places, running) = (places as f64, load.running.max(1) as f64);
-        // Requests that began together end together, so a part of a round counts as a whole one.
-        let by_slots = self.service(load) * (places / running).ceil();
-        let rate = |rate: Option<Rate>, each: f64| {
-            rate.map_or(0.0, |rate| places * each / rate.as_per_second())
+    /// Time in which `places` requests are granted, the last of them one of the load's tenant.
+    fn granted_in(&self, load: &Load, places: u64) -> Duration {
+        let slots = load.running.max(1);
+        let service = State::service(self.service, load, &load.ages);
+        let everything = limited_to(&load.limits, slots, service, load.cost, places);
+        let tenant = &load.tenant;
+        let slots = tenant.limits.concurrent.map(u64::from);
+        // Without a limit of its own, the slots of a tenant are not what it waits for.
+        let is_at_limit = slots.is_some_and(|slots| tenant.running >= slots);
+        let own = self.tenants.get(&tenant.flow).and_then(|own| own.service);
+        let service = match is_at_limit {
+            true => State::service(own.or(self.service), load, &tenant.ages),
+            false => 0.0,
         };
-        let by_requests = rate(load.limits.requests, 1.0);
-        let by_tokens = rate(load.limits.cost, load.cost.0 as f64);
-        let time = by_slots.max(by_requests).max(by_tokens) * (1.0 + MARGIN);
+        let places = (tenant.waiting + 1).min(places);
+        let slots = slots.unwrap_or(1).max(1);
+        let own = limited_to(&tenant.limits, slots, service, load.cost, places);
+        let time = everything.max(own) * (1.0 + MARGIN);
         let time = Duration::try_from_secs_f64(time).unwrap_or(LONGEST);
         time.clamp(SHORTEST, LONGEST)
     }
+
+    /// Those who were told to come back until `time` and have a place before the load's tenant: of
+    /// another tenant as many as it gets while this one gets its share.
+    fn promised_until(&self, time: Time, tenant: &TenantLoad) -> usize {
+        let until = |hints: &TenantHints| hints.promised.partition_point(|due| *due <= time);
+        let own = self.tenants.get(&tenant.flow).map_or(0, until);
+        let others = self
+            .tenants
+            .iter()
+            .filter(|(flow, _)| **flow != tenant.flow);
+        let others = others.map(|(_, hints)| {
+            let share = (own as u64 + 1).saturating_mul(hints.weight.into());
+            let share = share / u64::from(tenant.weight.max(1));
+            until(hints).min(usize::try_from(share).unwrap_or(usize::MAX))
+        });
+        own + others.sum::<usize>()
+    }
+
+    fn drop_past(&mut self, now: Time) {
+        for hints in self.tenants.values_mut() {
+            while hints.promised.front().is_some_and(|due| *due <= now) {
+                hints.promised.pop_front();
+            }
+        }
+    }
+}
+
+/// Seconds in which limits grant `places` requests of that cost, with that many slots.
+fn limited_to(limits: &Limits, slots: u64, service: f64, cost: Cost, places: u64) -> f64 {
+    let places = places as f64;
+    // Requests that began together end together, so a part of a round counts as a whole one.
+    let by_slots = service * (places / slots as f64).ceil();
+    let rate = |rate: Option<Rate>, each: f64| {
+        rate.map_or(0.0, |rate| places * each / rate.as_per_second())
+    };
+    let by_requests = rate(limits.requests, 1.0);
+    let by_tokens = rate(limits.cost, cost.0 as f64);
+    by_slots.max(by_requests).max(by_tokens)
 }
 
 impl RetryHints {
-    /// Records how long a complete response took.
-    pub(crate) fn served(&self, took: Duration) {
+    /// Records how long a complete response of a tenant took.
+    pub(crate) fn served(&self, flow: Flow, took: Duration) {
         let took = took.as_secs_f64();
         let mut state = self.state.lock();
-        let mean = state.service.unwrap_or(took);
         state.served += 1;
-        state.service = Some(mean + (took - mean) * SMOOTHING);
+        add_to_mean(&mut state.service, took);
+        add_to_mean(&mut state.tenants.entry(flow).or_default().service, took);
+    }
+
+    /// Time until a request is granted that has `places` requests before it, itself among them.
+    pub(crate) fn grant_in(&self, load: &Load, places: u64) -> Duration {
+        self.state.lock().granted_in(load, places)
     }
 
     /// When a rejected client should retry. `told` is what the scheduler says.
@@ -111,13 +202,13 @@ impl RetryHints {
         &self,
         rejection: Rejection,
         told: Option<Duration>,
-        load: &Load<'_>,
+        load: &Load,
     ) -> Duration {
         match rejection {
             Rejection::Full { booked } => {
                 let told = told.unwrap_or_default();
-                // Responses that began together end together. Until the slots have been freed
-                // several times, the scheduler takes that for its speed.
+                // The scheduler's first intervals are few and uneven. Until the slots have been
+                // freed several times, the mean time of a response says more.
                 let is_learned = self.state.lock().served >= ROUNDS * load.running.max(1);
                 match booked && is_learned {
                     true => told,
@@ -126,42 +217,41 @@ impl RetryHints {
             }
             // The queue moves too slowly for this request: earlier than that, nothing has changed.
             Rejection::Unreachable { ahead, patience } => {
-                let granted = self.state.lock().granted_in(load, ahead + 1);
+                let granted = self.grant_in(load, ahead + 1);
                 let too_late = granted.saturating_sub(patience);
                 told.unwrap_or_default().max(too_late).max(SHORTEST)
             }
-            Rejection::Expired { ahead } => self.state.lock().granted_in(load, ahead + 1),
+            Rejection::Expired { ahead } => self.grant_in(load, ahead + 1),
         }
     }
 
     /// Time until a place is free in a queue that is full, behind those who were told to come back
     /// for one.
-    fn place_in(&self, load: &Load<'_>) -> Duration {
+    fn place_in(&self, load: &Load) -> Duration {
         let mut state = self.state.lock();
-        while state.promised.front().is_some_and(|due| *due <= load.now) {
-            state.promised.pop_front();
-        }
+        state.drop_past(load.now);
         // Those who come back earlier take a place each.
         let mut before = 0;
         let mut time = loop {
             let time = state.granted_in(load, before as u64 + 1);
-            let earlier = |promised: &Time| *promised <= load.now + time;
-            let earlier = state.promised.partition_point(earlier);
+            let earlier = state.promised_until(load.now + time, &load.tenant);
             if earlier <= before {
                 break time;
             }
             before = earlier;
         };
+        let own = state.tenants.entry(load.tenant.flow).or_default();
+        own.weight = load.tenant.weight;
         // Nobody is told a longer time than SDKs obey. Those who would be are spread, so that they
         // do not come back all at once.
         if time >= LONGEST {
-            let part = (state.promised.len() as f64 * GOLDEN_RATIO).fract();
+            let part = (own.promised.len() as f64 * GOLDEN_RATIO).fract();
             time = LONGEST.mul_f64((1.0 + part) / 2.0);
         }
         let due = load.now + time;
-        if state.promised.len() < CAPACITY {
-            let index = state.promised.partition_point(|promised| *promised <= due);
-            state.promised.insert(index, due);
+        if own.promised.len() < CAPACITY {
+            let index = own.promised.partition_point(|promised| *promised <= due);
+            own.promised.insert(index, due);
         }
         time
     }
@@ -224,7 +314,7 @@ mod tests {
                 match moment {
                     Moment::End(number) => {
                         let (began, lease) = &mut leases[number];
-                        hints.served(now.since(*began));
+                        hints.served(Flow(0), now.since(*began));
                         let outcome = Outcome::Done { cost: None };
                         core.finish(now, lease.take().unwrap(), outcome, Verdict::Fine);
                     }
@@ -234,17 +324,18 @@ mod tests {
                         returned += usize::from(returns);
                         found += usize::from(returns && submitted.is_ok());
                         if let Err(refused) = submitted {
-                            let oldest = leases.iter().filter(|(_, lease)| lease.is_some());
+                            let mut ages = Ages::default();
+                            for (at, _) in leases.iter().filter(|(_, lease)| lease.is_some()) {
+                                ages.add(now.since(*at));
+                            }
                             let load = Load {
                                 now,
                                 running: core.running(),
-                                oldest: oldest
-                                    .map(|(at, _)| now.since(*at))
-                                    .max()
-                                    .unwrap_or_default(),
+                                ages,
                                 output,
                                 cost: Cost(output + 10),
-                                limits: &limits,
+                                limits,
+                                tenant: tenant(0),
                             };
                             let booked = refused.booking.is_some();
                             let rejection = Rejection::Full { booked };
@@ -262,6 +353,18 @@ mod tests {
                 moments.push(Reverse((now + service, Moment::End(leases.len()))));
                 leases.push((now, Some(lease)));
             }
+        }
+    }
+
+    /// A tenant without limits of its own.
+    fn tenant(flow: u64) -> TenantLoad {
+        TenantLoad {
+            flow: Flow(flow),
+            weight: 1,
+            waiting: 0,
+            running: 0,
+            ages: Ages::default(),
+            limits: Limits::default(),
         }
     }
 
@@ -304,20 +407,23 @@ mod tests {
 
     #[test]
     fn a_retry_hint_lasts_until_the_queue_is_shorter() {
-        let limits = Limits::default();
+        let mut ages = Ages::default();
+        ages.add(Duration::from_secs(3));
+        ages.add(Duration::from_millis(500));
         let load = Load {
             now: Time::from_secs(60),
             running: 4,
-            oldest: Duration::from_secs(3),
+            ages,
             output: 100,
             cost: Cost(110),
-            limits: &limits,
+            limits: Limits::default(),
+            tenant: tenant(0),
         };
         let hints = RetryHints::default();
         let expired = |ahead| hints.after(Rejection::Expired { ahead }, None, &load);
         // Nothing has ended: what runs for three seconds takes three more. Two rounds of four.
         assert_eq!(expired(7), Duration::from_secs_f64(2.0 * 6.0 * 1.25));
-        hints.served(Duration::from_secs(1));
+        hints.served(Flow(0), Duration::from_secs(1));
         assert_eq!(expired(7), Duration::from_secs_f64(2.0 * 1.25));
         let unreachable = |patience| {
             let patience = Duration::from_secs(patience);
@@ -332,5 +438,54 @@ mod tests {
         };
         assert_eq!(unreachable(2), Duration::from_secs_f64(10.0 * 1.25 - 2.0));
         assert_eq!(unreachable(60), SHORTEST);
+    }
+
+    #[test]
+    fn promises_to_one_tenant_hardly_delay_another() {
+        let load = |flow| Load {
+            now: Time::from_secs(60),
+            running: 4,
+            ages: Ages::default(),
+            output: 100,
+            cost: Cost(110),
+            limits: Limits::default(),
+            tenant: tenant(flow),
+        };
+        let hints = RetryHints::default();
+        hints.served(Flow(0), Duration::from_secs(1));
+        let told = |flow| {
+            let full = Rejection::Full { booked: false };
+            hints.after(full, None, &load(flow))
+        };
+        let flood: Vec<Duration> = (0..5_000).map(|_| told(1)).collect();
+        assert!(flood[4_999] > Duration::from_secs(60), "{:?}", flood[4_999]);
+        assert!(told(2) <= flood[0] * 2, "{:?}, not {:?}", told(2), flood[0]);
+    }
+
+    #[test]
+    fn a_tenant_waits_for_its_own_slots() {
+        let mut own = tenant(1);
+        (own.limits.concurrent, own.running, own.waiting) = (Some(1), 1, 2);
+        own.ages.add(Duration::from_secs(7));
+        let mut ages = own.ages;
+        ages.add(Duration::ZERO);
+        let load = Load {
+            now: Time::from_secs(60),
+            running: 20,
+            ages,
+            output: 100,
+            cost: Cost(110),
+            limits: Limits::default(),
+            tenant: own,
+        };
+        let hints = RetryHints::default();
+        hints.served(Flow(0), Duration::from_millis(80));
+        let after = |load: &Load| hints.after(Rejection::Expired { ahead: 2 }, None, load);
+        assert_eq!(after(&load), Duration::from_secs_f64(3.0 * 7.0 * 1.25));
+        let other = Load {
+            tenant: tenant(2),
+            ..load
+        };
+        assert_eq!(after(&other), SHORTEST, "others do not wait for them");
     }
 }

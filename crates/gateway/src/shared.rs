@@ -1,8 +1,9 @@
 //! State that all parts of a running gateway share.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -14,13 +15,15 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::task::TaskTracker;
 
-use crate::active_config::{ActiveConfig, UpstreamIds};
+use crate::active_config::{ActiveConfig, RuleSource, UpstreamIds};
 use crate::bookings::Bookings;
-use crate::config::{GatewayConfig, is_loopback};
+use crate::config::{GatewayConfig, UpstreamSettings, is_loopback};
 use crate::error::Error;
 use crate::faults::Faults;
+use crate::fleet::{Fleet, FleetConfig, FleetKeys, FleetStores, KeyClock, Secrets, facts};
 use crate::front::IdleTimeouts;
 use crate::history::{RequestHistory, RequestIds};
+use crate::key_store::{FileKeyStore, KeyChange, KeyStore, KeyTable};
 use crate::keys::{KeyFile, Keys, is_missing};
 use crate::learned_limits::LearnedLimits;
 use crate::learned_outputs::LearnedOutputs;
@@ -29,7 +32,7 @@ use crate::request_log::RequestLog;
 use crate::retry_hints::RetryHints;
 use crate::time_rules;
 use crate::upstream::{Hints, ListedModels, Upstream};
-use crate::usage::{UsageLedger, UsageStore};
+use crate::usage::{SqliteUsageStore, UsageLedger};
 
 /// State of a running gateway. The pool owns everything about scheduling; this struct holds what
 /// surrounds it.
@@ -39,6 +42,12 @@ pub(crate) struct Shared {
     /// Scheduler settings in force: the configuration with time rules, learned rates and overrides.
     pub(crate) in_force: ArcSwap<Config>,
     upstream_ids: Mutex<UpstreamIds>,
+    /// Keys and tenants of the key store. Locked while keys are put in force, so that those of an
+    /// earlier look never replace later ones.
+    stored: Mutex<Stored>,
+    pub(crate) clock: KeyClock,
+    /// The fleet's keys; `None` if the key file is the store.
+    pub(crate) fleet_keys: Option<Arc<FleetKeys>>,
     learned_limits: Mutex<LearnedLimits>,
     /// Changes made by hand. Locked while the scheduler is reconfigured, so that two changes reach
     /// it in order.
@@ -52,8 +61,11 @@ pub(crate) struct Shared {
     pub(crate) listed_models: ListedModels,
     pub(crate) history: RequestHistory,
     pub(crate) ledger: UsageLedger,
+    /// Whether usage could not be written the last time.
+    pub(crate) usage_failed: AtomicBool,
     pub(crate) log: Option<RequestLog>,
     pub(crate) idle_timeouts: Arc<IdleTimeouts>,
+    pub(crate) delayed_counts: DelayedCounts,
     pub(crate) queue_counts: QueueCounts,
     /// Large bodies that may be read at once.
     pub(crate) large_bodies: Semaphore,
@@ -62,6 +74,8 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     /// Signals that a new configuration is in force.
     pub(crate) changed: Notify,
+    /// The fleet that this process belongs to, if it does.
+    pub(crate) fleet: Option<Arc<Fleet>>,
     /// A minute since the epoch, and the calendar day that contains it.
     day: Mutex<(i64, u32)>,
 }
@@ -73,29 +87,60 @@ pub(crate) struct PreviousConfig {
 }
 
 impl Shared {
+    /// State of a gateway on its own, or with the limits and the stores of a fleet.
     pub(crate) fn new(
         config: &Arc<GatewayConfig>,
+        fleet: Option<(&Arc<FleetConfig>, Secrets)>,
+        stores: Option<FleetStores>,
         outbound: Outbound,
     ) -> Result<Arc<Shared>, Error> {
         // The seed is random per process, so that clients cannot craft requests whose fingerprints
         // collide.
         let seed = KeySeed::new(getrandom::u64()?, getrandom::u64()?);
         let mut upstream_ids = UpstreamIds::default();
-        let keys = read_keys(config)?;
+        let stored = match &stores {
+            Some(stores) => stores.first_stored(),
+            None => Stored::read(config)?,
+        };
+        let keys = stored.keys(config);
         check_not_exposed(config, &keys, config.listen)?;
         warn_about_keys(config, &keys);
         let active = ActiveConfig::new(config.clone(), keys, &mut upstream_ids);
         warn_about_rules(&active);
-        let now = Timestamp::now();
+        let clock = stores.as_ref().map_or(KeyClock::Local, FleetStores::clock);
+        let now = clock.now();
+        let today = time_rules::day(now, &active.zone);
+        let ledger = match &stores {
+            Some(stores) => stores.ledger(today),
+            None => {
+                let store = SqliteUsageStore::open(config.usage_file.as_deref())?;
+                let totals = store.month_totals(today)?;
+                UsageLedger::new(Arc::new(store), false, Some(&totals), today)
+            }
+        };
+        let fleet_keys = stores.map(FleetStores::into_keys);
         let learned_limits = LearnedLimits::default();
-        let store = UsageStore::open(config.usage_file.as_deref())?;
         let scheduler_config = active.scheduler_config(now, &seed, &learned_limits);
+        let permits = Permits::new(scheduler_config.clone())?;
+        let fleet = fleet.map(|(config, secrets)| {
+            let config = config.clone();
+            Arc::new(Fleet::new(config, secrets, &scheduler_config))
+        });
+        if let Some(fleet) = &fleet {
+            fleet.set_limits(&scheduler_config, &permits);
+            fleet.set_gateway(config.request_timeout, active.fingerprint());
+        }
         Ok(Arc::new(Shared {
-            permits: Permits::new(scheduler_config.clone())?,
+            permits,
+            fleet,
             in_force: ArcSwap::from_pointee(scheduler_config),
-            ledger: UsageLedger::new(store, time_rules::day(now, &active.zone))?,
+            ledger,
+            usage_failed: AtomicBool::new(false),
             active: ArcSwap::from_pointee(active),
             upstream_ids: Mutex::new(upstream_ids),
+            stored: Mutex::new(stored),
+            clock,
+            fleet_keys,
             learned_limits: Mutex::new(learned_limits),
             overrides: Mutex::default(),
             outbound,
@@ -113,6 +158,7 @@ impl Shared {
                 .transpose()?,
             idle_timeouts: Arc::default(),
             queue_counts: QueueCounts::default(),
+            delayed_counts: DelayedCounts::default(),
             large_bodies: Semaphore::new(
                 std::thread::available_parallelism().map_or(1, usize::from),
             ),
@@ -133,7 +179,14 @@ impl Shared {
         config: Arc<GatewayConfig>,
         address: SocketAddr,
     ) -> Result<PreviousConfig, Error> {
-        let keys = self.next_keys(&config)?;
+        let mut stored = self.stored.lock();
+        let next = self.next_stored(&config, &stored)?;
+        let mut keys = next.keys(&config);
+        if self.active.load().keys.is_required() {
+            // A reload never turns off the requirement for a key: otherwise, revoking the last key
+            // would admit everybody.
+            keys.require();
+        }
         check_not_exposed(&config, &keys, address)?;
         warn_about_keys(&config, &keys);
         let active = ActiveConfig::new(config, keys, &mut self.upstream_ids.lock());
@@ -141,8 +194,7 @@ impl Shared {
         // The lock is held across `reconfigure` and the swap: a rule that begins in between would
         // otherwise overwrite the new settings with the old ones.
         let mut overrides = self.overrides.lock();
-        let scheduler_config =
-            active.scheduler_config(Timestamp::now(), &self.seed, &self.learned_limits.lock());
+        let scheduler_config = self.configure(&active, &self.learned_limits.lock());
         // Upstreams that are gone are switched off last. Their queued requests then find the new
         // configuration in force and look for other upstreams there.
         let mut with_removed = scheduler_config.clone();
@@ -152,20 +204,31 @@ impl Shared {
                 *target = known;
             }
         }
-        self.permits.reconfigure(with_removed)?;
+        self.share_limits(&with_removed);
+        if let Err(error) = self.permits.reconfigure(with_removed) {
+            self.share_limits(&self.in_force.load());
+            return Err(error.into());
+        }
         let before = PreviousConfig {
             overrides: std::mem::take(&mut *overrides),
             active: self.active.swap(Arc::new(active)),
         };
+        *stored = next;
         self.reconfigure(scheduler_config)?;
         drop(overrides);
         self.invalidate_derived();
+        self.describe_to_fleet();
+        if let Some(fleet) = self.fleet.as_ref().filter(|_| !before.overrides.is_empty()) {
+            fleet.outbox.change(facts::overrides(&Overrides::default()));
+        }
         Ok(before)
     }
 
-    /// Reads the keys of a new configuration. A reload never turns off the requirement for a key:
-    /// otherwise, revoking the last key would admit everybody.
-    fn next_keys(&self, config: &GatewayConfig) -> Result<Keys, Error> {
+    /// The stored keys and tenants under a new configuration.
+    fn next_stored(&self, config: &GatewayConfig, stored: &Stored) -> Result<Stored, Error> {
+        if self.fleet_keys.is_some() {
+            return Ok(stored.clone());
+        }
         let before = self.active.load();
         // Without `keys_file`, the default file is used only if it exists. Deleting it must not
         // look like a configuration that never had keys.
@@ -174,21 +237,127 @@ impl Shared {
         {
             return Err(Error::KeyFileMissing(path.clone()));
         }
-        let mut keys = read_keys(config)?;
-        if before.keys.is_required() {
+        Stored::read(config)
+    }
+
+    /// Puts changed keys and tenants of the fleet in force.
+    pub(crate) fn put_stored(&self, table: KeyTable, had_changes: bool) {
+        let next = Stored::of_fleet(table, had_changes);
+        self.replace_stored(&mut self.stored.lock(), next);
+    }
+
+    /// Reads the key file again and puts its keys and tenants in force.
+    pub(crate) fn read_key_file(&self) -> Result<(), Error> {
+        // Locked first: of two threads, the one that reads later has the later keys.
+        let mut stored = self.stored.lock();
+        let next = Stored::read(&self.active.load().config)?;
+        self.replace_stored(&mut stored, next);
+        Ok(())
+    }
+
+    /// The stored keys and tenants that are in force.
+    pub(crate) fn stored_keys(&self) -> Arc<KeyTable> {
+        self.stored.lock().table.clone()
+    }
+
+    /// The store of the keys: the fleet's database, or the key file.
+    pub(crate) fn key_store(&self) -> Result<Arc<dyn KeyStore>, Error> {
+        if let Some(fleet) = &self.fleet_keys {
+            return Ok(fleet.store.clone());
+        }
+        let active = self.active.load();
+        let path = active.config.keys_file.as_deref();
+        let path = path.ok_or(Error::NoKeyStore)?;
+        Ok(Arc::new(FileKeyStore::new(path, active.levels())))
+    }
+
+    /// Stores a change and puts it in force on this node.
+    pub(crate) async fn change_keys(
+        self: &Arc<Self>,
+        change: &KeyChange,
+        actor: &str,
+    ) -> Result<(), Error> {
+        self.key_store()?.change(change, actor).await?;
+        let refreshed = match &self.fleet_keys {
+            Some(fleet) => fleet.refresh(self).await,
+            None => {
+                let shared = self.clone();
+                let read = tokio::task::spawn_blocking(move || shared.read_key_file());
+                read.await.unwrap_or(Ok(()))
+            }
+        };
+        // The change is made. Within a second this node tries again to put it in force.
+        if let Err(error) = refreshed {
+            tracing::warn!(%error, "a change of keys is stored, but not yet in force here");
+        }
+        Ok(())
+    }
+
+    fn replace_stored(&self, stored: &mut Stored, next: Stored) {
+        if *stored == next {
+            return;
+        }
+        *stored = next;
+        self.activate_stored(stored);
+        tracing::info!(
+            keys = stored.table.keys.len(),
+            tenants = stored.table.tenants.len(),
+            "stored keys changed"
+        );
+    }
+
+    /// Builds the active configuration anew, with these keys and tenants.
+    fn activate_stored(&self, stored: &Stored) {
+        let overrides = self.overrides.lock();
+        let active = self.active.load_full();
+        let mut keys = stored.keys(&active.config);
+        if active.keys.is_required() {
             keys.require();
         }
-        Ok(keys)
+        let config = active.config.clone();
+        let active = ActiveConfig::new(config, keys, &mut self.upstream_ids.lock());
+        self.active.store(Arc::new(active));
+        drop(overrides);
+        // Tenants have weights and limits, and a rule has an effect on known tenants only.
+        self.refresh();
     }
 
     /// Restores the configuration and the manual changes that were in force before a reload.
     pub(crate) fn restore(&self, before: PreviousConfig) {
+        let mut stored = self.stored.lock();
         let mut overrides = self.overrides.lock();
         *overrides = before.overrides;
         self.active.store(before.active);
         drop(overrides);
-        self.refresh();
+        // Keys that were revoked since the reload stay so, also if it had named another file.
+        if let Ok(next) = self.next_stored(&self.active.load().config, &stored) {
+            *stored = next;
+        }
+        self.activate_stored(&stored);
         self.invalidate_derived();
+        self.describe_to_fleet();
+    }
+
+    /// Has the fleet divide the limits of `config`. A limit that is new is shut until this process
+    /// has a share of it, so this comes before the scheduler is reconfigured.
+    fn share_limits(&self, config: &Config) {
+        if let Some(fleet) = &self.fleet {
+            fleet.set_limits(config, &self.permits);
+        }
+    }
+
+    fn describe_to_fleet(&self) {
+        if let Some(fleet) = &self.fleet {
+            let active = self.active.load();
+            fleet.set_gateway(active.config.request_timeout, active.fingerprint());
+        }
+    }
+
+    /// Whether requests can be granted. A process of a fleet has nothing before its first share.
+    pub(crate) fn is_ready(&self) -> bool {
+        let is_shared = |_: &&Arc<Fleet>| self.active.load().config.scheduler_enabled;
+        let fleet = self.fleet.as_ref().filter(is_shared);
+        fleet.is_none_or(|fleet| fleet.is_ready())
     }
 
     /// Invalidates what is derived from the configuration: the current day and the timer of the
@@ -203,15 +372,29 @@ impl Shared {
     pub(crate) fn scheduler_config(&self, overrides: &Overrides) -> Config {
         let learned_limits = self.learned_limits.lock();
         let active = self.active.load();
-        let mut scheduler_config =
-            active.scheduler_config(Timestamp::now(), &self.seed, &learned_limits);
+        let mut scheduler_config = self.configure(&active, &learned_limits);
         overrides.apply_to(&mut scheduler_config);
         scheduler_config
     }
 
+    /// The settings of a configuration with the time rules that hold now: by the clock of this
+    /// machine, or by that of the fleet's allocator.
+    fn configure(&self, active: &ActiveConfig, learned_limits: &LearnedLimits) -> Config {
+        let rules = self.fleet.as_ref().and_then(|fleet| fleet.rules());
+        let source = match &rules {
+            Some(names) => RuleSource::Fleet(names),
+            None => RuleSource::Clock(Timestamp::now()),
+        };
+        active.scheduler_config(source, &self.seed, learned_limits)
+    }
+
     /// Applies scheduler settings and remembers them for explanations and statistics.
     fn reconfigure(&self, config: Config) -> Result<(), ConfigError> {
-        self.permits.reconfigure(config.clone())?;
+        self.share_limits(&config);
+        if let Err(error) = self.permits.reconfigure(config.clone()) {
+            self.share_limits(&self.in_force.load());
+            return Err(error);
+        }
         self.in_force.store(Arc::new(config));
         Ok(())
     }
@@ -221,9 +404,22 @@ impl Shared {
         self.overrides.lock().clone()
     }
 
-    /// Applies settings changed by hand. They hold until the next reload.
+    /// Applies settings changed by hand. They hold until the next reload, on all nodes of a fleet.
     pub(crate) fn apply_overrides(&self, overrides: Overrides) -> Result<(), ConfigError> {
+        let fact = facts::overrides(&overrides);
+        self.take_overrides(overrides)?;
+        if let Some(fleet) = &self.fleet {
+            fleet.outbox.change(fact);
+        }
+        Ok(())
+    }
+
+    /// Applies settings that were changed by hand, here or on another node.
+    pub(crate) fn take_overrides(&self, overrides: Overrides) -> Result<(), ConfigError> {
         let mut current = self.overrides.lock();
+        if *current == overrides {
+            return Ok(());
+        }
         self.reconfigure(self.scheduler_config(&overrides))?;
         *current = overrides;
         Ok(())
@@ -243,19 +439,54 @@ impl Shared {
         let Some(limits) = active.pool_limits(upstream.target) else {
             return;
         };
-        let now = Instant::now();
-        let mut learned_limits = self.learned_limits.lock();
-        let moved = learned_limits.update(upstream.target, limits, hints, now);
-        drop(learned_limits);
-        if moved {
+        // In a fleet, the allocator alone learns: if every node cut the rate after the same
+        // overload, it would collapse.
+        if let Some(fleet) = &self.fleet {
+            let learns = limits.min_rps.is_some() || limits.min_tokens_per_sec.is_some();
+            if let (true, Some(pool)) = (learns, active.pool_name(upstream.target)) {
+                fleet.outbox.hint(pool, hints);
+            }
+            return;
+        }
+        if self.learn(upstream.target, limits, hints) {
             self.refresh();
         }
+    }
+
+    /// Names of the tenants with quotas.
+    pub(crate) fn budgeted_tenants(&self) -> Vec<String> {
+        let active = self.active.load();
+        let tenants = active.tenants();
+        let tenants = tenants
+            .filter(|tenant| tenant.tokens_per_day.is_some() || tenant.tokens_per_month.is_some());
+        tenants.map(|tenant| tenant.name.clone()).collect()
+    }
+
+    /// Updates the learned rates of a pool. Returns whether they changed.
+    pub(crate) fn learn(&self, pool: TargetId, limits: &UpstreamSettings, hints: &Hints) -> bool {
+        let now = self.permits.now();
+        self.learned_limits.lock().update(pool, limits, hints, now)
+    }
+
+    /// The learned rates of a pool.
+    pub(crate) fn learned_rates(&self, pool: TargetId) -> [Option<f64>; 2] {
+        self.learned_limits.lock().rates(pool)
+    }
+
+    /// Takes the rates that the fleet's allocator has learned. Returns whether they changed.
+    pub(crate) fn take_learned_rates(
+        &self,
+        pool: TargetId,
+        limits: &UpstreamSettings,
+        rates: [Option<f64>; 2],
+    ) -> bool {
+        self.learned_limits.lock().set(pool, limits, rates)
     }
 
     /// The current calendar day in the configured time zone. A day begins on a full minute, so the
     /// conversion is done once per minute and not for every request.
     pub(crate) fn today(&self) -> u32 {
-        let now = Timestamp::now();
+        let now = self.clock.now();
         let minute = now.as_second() / 60;
         let mut day = self.day.lock();
         if day.0 != minute {
@@ -274,13 +505,52 @@ impl Shared {
     }
 }
 
-/// Reads all keys: those in the configuration and those in the key file.
-fn read_keys(config: &GatewayConfig) -> Result<Keys, Error> {
-    let levels = config.scheduler_priority_levels;
-    let file = config.keys_file.as_deref();
-    let file = file.map(|path| KeyFile::read(path, levels)).transpose()?;
-    let in_file = file.iter().flat_map(|file| &file.key);
-    Ok(Keys::new(config.key.iter().chain(in_file), config))
+/// Keys and tenants of the key store that are in force.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Stored {
+    table: Arc<KeyTable>,
+    /// Whether keys were stored at any time; `None` if the store could not be read as yet.
+    had_changes: Option<bool>,
+}
+
+impl Stored {
+    /// Reads the key file, if there is one.
+    fn read(config: &GatewayConfig) -> Result<Stored, Error> {
+        let levels = config.scheduler_priority_levels;
+        let file = config.keys_file.as_deref();
+        let file = file.map(|path| KeyFile::read(path, levels)).transpose()?;
+        Ok(Stored {
+            table: Arc::new(file.unwrap_or_default().into()),
+            had_changes: Some(false),
+        })
+    }
+
+    pub(crate) fn of_fleet(table: KeyTable, had_changes: bool) -> Stored {
+        Stored {
+            table: Arc::new(table),
+            had_changes: Some(had_changes),
+        }
+    }
+
+    /// The store could not be read as yet.
+    pub(crate) fn unknown() -> Stored {
+        Stored {
+            table: Arc::default(),
+            had_changes: None,
+        }
+    }
+
+    /// These keys, and those of the configuration.
+    fn keys(&self, config: &GatewayConfig) -> Keys {
+        let mut keys = Keys::new(&self.table, config);
+        match self.had_changes {
+            // Stored keys always win over `open`, also when the last one was revoked.
+            Some(true) => keys.require(),
+            Some(false) => {}
+            None => keys.await_store(),
+        }
+        keys
+    }
 }
 
 /// Fails if the gateway would serve other machines without a key.
@@ -298,7 +568,7 @@ fn check_not_exposed(
 
 /// Logs a warning for settings that are probably not what the operator meant.
 fn warn_about_keys(config: &GatewayConfig, keys: &Keys) {
-    if config.open && !keys.is_open() {
+    if config.open && keys.is_required() {
         tracing::warn!("`gateway.open` has no effect: keys are or were configured");
     }
     if keys.admits_nobody() {
@@ -317,6 +587,49 @@ fn warn_about_rules(active: &ActiveConfig) {
             "a rule in `gateway.rule` names a tenant that is not in `gateway.tenant` and has no key: \
              correct the name, or create a key"
         );
+    }
+}
+
+/// Number of requests per tenant that wait for the end of a suspension. They hold no place in a
+/// queue of the scheduler, so that a tenant's number is bounded here.
+#[derive(Default)]
+pub(crate) struct DelayedCounts(Mutex<HashMap<Arc<str>, usize>>);
+
+impl DelayedCounts {
+    /// Adds a request of a tenant, unless it has `most` already. The guard removes it again.
+    pub(crate) fn join(
+        shared: &Arc<Shared>,
+        tenant: &Arc<str>,
+        most: usize,
+    ) -> Option<DelayedGuard> {
+        let mut counts = shared.delayed_counts.0.lock();
+        let count = counts.entry(tenant.clone()).or_default();
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+        Some(DelayedGuard {
+            shared: shared.clone(),
+            tenant: tenant.clone(),
+        })
+    }
+}
+
+/// One delayed request. Dropping it decrements the count, however the wait ends.
+pub(crate) struct DelayedGuard {
+    shared: Arc<Shared>,
+    tenant: Arc<str>,
+}
+
+impl Drop for DelayedGuard {
+    fn drop(&mut self) {
+        let mut counts = self.shared.delayed_counts.0.lock();
+        if let Some(count) = counts.get_mut(&self.tenant) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.tenant);
+            }
+        }
     }
 }
 

@@ -127,13 +127,18 @@ impl Period {
 
     /// Time until the next period begins.
     pub(crate) fn remaining(self, now: Timestamp, zone: &TimeZone) -> Option<Duration> {
+        let next = self.next(now, zone)?;
+        Duration::try_from(next.duration_since(now)).ok()
+    }
+
+    /// The time at which the next period begins.
+    pub(crate) fn next(self, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let here = now.to_zoned(zone.clone());
         let next = match self {
             Period::Day => here.tomorrow().ok()?,
             Period::Month => here.last_of_month().ok()?.tomorrow().ok()?,
         };
-        let next = next.start_of_day().ok()?.timestamp();
-        Duration::try_from(next.duration_since(now)).ok()
+        Some(next.start_of_day().ok()?.timestamp())
     }
 }
 

@@ -9,6 +9,7 @@
 )]
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
-use support::{CHAT, Reaction, Running, Upstream, chat, raw_request};
+use support::{Authority, CHAT, Reaction, ReceivedRequest, Running, Upstream, chat, raw_request};
 
 /// Tokens of every complete response, streamed or not.
 const OUTPUT: u64 = 7;
@@ -51,8 +52,8 @@ impl Random {
 }
 
 /// One client: it sends a request, possibly not all of it, and leaves after a while, possibly with
-/// a reset.
-async fn visit(address: std::net::SocketAddr, seed: u64) {
+/// a reset. Returns the output tokens that it received.
+async fn visit(address: std::net::SocketAddr, seed: u64) -> u64 {
     let mut random = Random(seed);
     let stream = random.below(2) == 0;
     let mut request = raw_request(CHAT, &chat(OUTPUT, stream));
@@ -80,6 +81,35 @@ async fn visit(address: std::net::SocketAddr, seed: u64) {
     if random.below(2) == 0 {
         connection.set_zero_linger().unwrap();
     }
+    let seen = String::from_utf8_lossy(&seen);
+    match seen.contains("\"completion_tokens\":") {
+        true => OUTPUT,
+        false => seen.matches("\"n\":").count() as u64,
+    }
+}
+
+/// Counts the panics of all threads, and prints them as before.
+fn count_panics() -> Arc<AtomicU64> {
+    let count = Arc::new(AtomicU64::new(0));
+    let (counted, print) = (count.clone(), std::panic::take_hook());
+    std::panic::set_hook(Box::new(move |panic| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        print(panic);
+    }));
+    count
+}
+
+/// Totals of all visits.
+struct Outcome {
+    /// Streams and other requests that the upstream received.
+    streams: u64,
+    whole: u64,
+    /// Requests and output tokens that were booked.
+    booked: (u64, u64),
+    /// Output tokens that clients received.
+    received: u64,
+    /// Output tokens that the upstream generated.
+    generated: u64,
 }
 
 /// CPU time of this process in clock ticks.
@@ -94,53 +124,57 @@ fn cpu_ticks() -> u64 {
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_that_leave_at_any_moment_leave_nothing_behind() {
+/// A reaction to each request, which are counted.
+fn react(
+    counts: Arc<[AtomicU64; 2]>,
+) -> impl Fn(&ReceivedRequest) -> Reaction + Send + Sync + 'static {
+    move |call| {
+        let is_stream = call.body.contains(r#""stream":true"#);
+        counts[usize::from(is_stream)].fetch_add(1, Ordering::SeqCst);
+        match is_stream {
+            true => Reaction::Stream {
+                events: OUTPUT as usize,
+                gap: Duration::from_millis(1),
+            },
+            // Like a hosted model: what was asked for is generated and paid for.
+            false => Reaction::Finish {
+                after: Duration::from_millis(5),
+                tokens: OUTPUT,
+            },
+        }
+    }
+}
+
+const LIMITS: &str =
+    "scheduler_max_concurrent = 8\nscheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0\n";
+
+/// Lets clients come and leave, and checks that all slots are free afterwards.
+async fn visits(running: &Running, upstream: &Upstream, counts: &[AtomicU64; 2]) -> Outcome {
     let visits = match std::env::var_os("HEADWORKS_FULL") {
         Some(_) => 10_000,
         None => 600,
     };
-    static STREAMS: AtomicU64 = AtomicU64::new(0);
-    static WHOLE: AtomicU64 = AtomicU64::new(0);
-    let upstream = Upstream::start(|call| match call.body.contains(r#""stream":true"#) {
-        true => {
-            STREAMS.fetch_add(1, Ordering::SeqCst);
-            Reaction::Stream {
-                events: OUTPUT as usize,
-                gap: Duration::from_millis(1),
-            }
-        }
-        false => {
-            WHOLE.fetch_add(1, Ordering::SeqCst);
-            // Like a hosted model: what was asked for is generated and paid for.
-            Reaction::Finish {
-                after: Duration::from_millis(5),
-                tokens: OUTPUT,
-            }
-        }
-    })
-    .await;
-    let limits =
-        "scheduler_max_concurrent = 8\nscheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0";
-    let running = Running::before(&upstream, limits);
     let address = running.gateway.address();
+    let mut received = 0;
     let mut clients = JoinSet::new();
     for seed in 0..visits {
         if clients.len() >= 40 {
-            clients.join_next().await.unwrap().unwrap();
+            received += clients.join_next().await.unwrap().unwrap();
         }
         clients.spawn(visit(address, seed));
     }
-    clients.join_all().await;
+    received += clients.join_all().await.iter().sum::<u64>();
     running.is_idle().await;
-
-    // The slots are free: as many requests as there are slots run at once and are served.
-    let (streams, whole) = (STREAMS.load(Ordering::SeqCst), WHOLE.load(Ordering::SeqCst));
-    let (requests, output) = booked(&running).await;
+    let [whole, streams] = [&counts[0], &counts[1]].map(|count| count.load(Ordering::SeqCst));
     assert!(streams > 0 && whole > 0);
-    // A client that left while the gateway connected to the upstream is not charged.
-    assert_eq!(requests, streams + whole);
-    assert_eq!(output, upstream.generated());
+    let outcome = Outcome {
+        streams,
+        whole,
+        booked: booked(running).await,
+        received,
+        generated: upstream.generated(),
+    };
+    // The slots are free: as many requests as there are slots run at once and are served.
     let mut after = JoinSet::new();
     for _ in 0..8 {
         let client = running.client();
@@ -148,6 +182,42 @@ async fn clients_that_leave_at_any_moment_leave_nothing_behind() {
     }
     assert_eq!(after.join_all().await, [200; 8]);
     running.is_idle().await;
+    outcome
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_leave_at_any_moment_leave_nothing_behind() {
+    let panics = count_panics();
+    let counts: Arc<[AtomicU64; 2]> = Arc::default();
+    let upstream = Upstream::start(react(counts.clone())).await;
+    let running = Running::before(&upstream, LIMITS);
+    let outcome = visits(&running, &upstream, &counts).await;
+    let (requests, output) = outcome.booked;
+    // A client that left while the gateway connected to the upstream is not charged.
+    assert_eq!(requests, outcome.streams + outcome.whole);
+    // A stream that ended before its first token is charged for its time.
+    let (generated, silent) = (outcome.generated, upstream.silent());
+    assert!(
+        output >= generated,
+        "{output} booked, {generated} generated"
+    );
+    assert!(
+        output <= generated + silent * OUTPUT,
+        "{output} booked, {generated} generated, {silent} streams without a token"
+    );
+
+    // An upstream with TLS cannot be told to stop and still say what it generated.
+    let authority = Authority::new();
+    let (counts, tls): (Arc<[AtomicU64; 2]>, _) = (Arc::default(), authority.acceptor());
+    let upstream = Upstream::start_with(Some(tls), react(counts.clone())).await;
+    let toml = format!("{LIMITS}{}", upstream.toml("one", ""));
+    let over_tls = Running::trusting(&authority, &toml);
+    let outcome = visits(&over_tls, &upstream, &counts).await;
+    let ((_, output), received) = (outcome.booked, outcome.received);
+    assert!(received > 0);
+    assert!(output >= received, "{output} booked, {received} received");
+    drop(over_tls);
+    assert_eq!(panics.load(Ordering::SeqCst), 0);
 
     // Nothing runs on: a busy loop would use a hundred ticks in this second.
     let before = cpu_ticks();

@@ -1,4 +1,4 @@
-//! `headworks config init | check | show`.
+//! `headworks config init | check | schema | show`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -41,6 +41,11 @@ Examples:
         /// The file to check; by default the file that would be used.
         file: Option<PathBuf>,
     },
+    /// Print a JSON Schema of the configuration file, for editors and other checkers.
+    #[command(after_help = "\
+Examples:
+  headworks config schema > headworks.schema.json")]
+    Schema,
     /// Show every value in effect and where it comes from. Secrets are masked.
     #[command(after_help = "\
 Examples:
@@ -61,6 +66,11 @@ pub(crate) fn run(command: &ConfigCommand, common: &Common) -> Result<Exit> {
             init(output.as_deref())
         }
         ConfigCommand::Check { file } => check(file.as_deref(), common),
+        ConfigCommand::Schema => {
+            reject_config_flags(common, "config schema")?;
+            let text = serde_json::to_string_pretty(&schema().json_schema())?;
+            print(&format!("{text}\n"))
+        }
         ConfigCommand::Show { json } => show(common, *json),
     }
 }

@@ -1,6 +1,8 @@
 //! One module per command. Each takes its arguments and returns the exit code.
 
 pub(crate) mod config;
+pub(crate) mod doctor;
+pub(crate) mod fleet;
 pub(crate) mod gateway;
 pub(crate) mod generate;
 mod instance;

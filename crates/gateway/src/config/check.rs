@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use headworks_core::MAX_CLASSES;
 use headworks_service::config::{Secret, ValidationError};
 
-use super::{GatewayConfig, KeySettings, Kind, UpstreamSettings};
+use super::{GatewayConfig, KeySettings, Kind, TenantSettings, UpstreamSettings};
 use crate::time_rules::TimeRule;
 use crate::upstream::Address;
 
@@ -86,21 +86,25 @@ fn rates(config: &GatewayConfig, found: &mut Vec<ValidationError>) {
         if tenant.name.is_empty() {
             found.push(ValidationError::new("tenant", "a tenant without `name`"));
         }
-        if tenant.weight == Some(0) || tenant.max_concurrent == Some(0) {
-            let text = format!(
-                "{}: weight and max_concurrent must be at least 1",
-                tenant.name
-            );
-            found.push(ValidationError::new("tenant", text));
-        }
-        if let Err(text) = check_rates([tenant.max_rps, tenant.max_tokens_per_sec]) {
-            let text = format!("{}: {text}", tenant.name);
+        if let Err(text) = check_tenant(tenant) {
             found.push(ValidationError::new("tenant", text));
         }
     }
 }
 
-/// Checks rates, wherever they were written.
+/// Checks the limits of a tenant, from the configuration or the admin API.
+pub(crate) fn check_tenant(tenant: &TenantSettings) -> Result<(), String> {
+    let name = &tenant.name;
+    if tenant.weight == Some(0) || tenant.max_concurrent == Some(0) {
+        return Err(format!(
+            "{name}: weight and max_concurrent must be at least 1"
+        ));
+    }
+    check_rates([tenant.max_rps, tenant.max_tokens_per_sec])
+        .map_err(|text| format!("{name}: {text}"))
+}
+
+/// Checks that rates are finite and not negative. Upstreams, tenants and time rules have some.
 pub(crate) fn check_rates(rates: [Option<f64>; 2]) -> Result<(), String> {
     let wrong = |rate: &f64| !rate.is_finite() || *rate < 0.0;
     match rates.iter().flatten().any(wrong) {
@@ -217,10 +221,10 @@ fn check_upstream(upstream: &UpstreamSettings) -> Result<(), String> {
     if let Some(status) = upstream
         .retry_on
         .iter()
-        .find(|status| !(500..600).contains(*status))
+        .find(|status| **status != 408 && !(500..600).contains(*status))
     {
         return Err(format!(
-            "invalid status {status} in `retry_on`: expected 500 to 599"
+            "invalid status {status} in `retry_on`: expected 408, or 500 to 599"
         ));
     }
     for (name, value) in &upstream.headers {
@@ -228,6 +232,13 @@ fn check_upstream(upstream: &UpstreamSettings) -> Result<(), String> {
         if !named || value.reveal().parse::<http::HeaderValue>().is_err() {
             return Err(format!("`headers`: `{name}` is not a valid header"));
         }
+    }
+    // A key from a file may end with a line feed. Sent without its key, every request would fail.
+    let key = upstream.api_key.as_ref();
+    if key.is_some_and(|key| key.reveal().parse::<http::HeaderValue>().is_err()) {
+        return Err(
+            "`api_key` has a character that no header can have, such as a line feed".into(),
+        );
     }
     match upstream.kind {
         Kind::Echo => Ok(()),

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use check::{check_key, check_rates, is_loopback};
+pub(crate) use check::{check_key, check_rates, check_tenant, is_loopback};
 pub use policy::PolicyName;
 pub use tables::{
     ClassSettings, KeySettings, Kind, ModelLimits, RuleSettings, TenantRule, TenantSettings,
@@ -70,8 +70,9 @@ headworks_service::section! {
     /// Largest request body.
     #[serde(with = "headworks_service::config::bytes")]
     max_body: u64 = 32 << 20;
-    /// Open connections of all clients together; further ones wait to be accepted. The limit of
-    /// open files may allow fewer, because some are kept for upstreams.
+    /// Open connections of all clients together. For a further one, the oldest that has sent no
+    /// request with a valid key is closed; without any, it waits. The limit of open files may allow
+    /// fewer, because some are kept for upstreams.
     max_connections: usize = 50_000, restart();
     /// Open connections of one client address; further ones are closed. Default: half of all.
     max_connections_per_address: Option<usize> = None, example("1000"), restart();
@@ -81,8 +82,8 @@ headworks_service::section! {
     /// Longest time for a client to leave a response unread before it loses the upstream's slot.
     #[serde(with = "headworks_service::config::seconds")]
     client_timeout: Duration = Duration::from_secs(30);
-    /// Longest time that an unused connection to an upstream is kept, if it has neither TLS nor a
-    /// proxy. Many servers close theirs after 5 s, and a request that crosses with the close fails.
+    /// Longest time that an unused connection to an upstream is kept. Many servers close theirs
+    /// after 5 s, and a request that crosses with the close fails.
     #[serde(with = "headworks_service::config::seconds")]
     upstream_idle_timeout: Duration = Duration::from_secs(4), restart();
     /// Longest duration of a response, from the grant to the last byte.
@@ -105,7 +106,7 @@ headworks_service::section! {
 
     /// Upstreams. Without any, the built-in `echo` responds.
     upstream: Vec<UpstreamSettings> = Vec::new(),
-        example("[[gateway.upstream]]\nname = \"openai\"\nkind = \"openai\"\nurl = \"https://api.openai.com\"\napi_key = \"env:OPENAI_API_KEY\"\nmodels = [\"gpt-*\"]");
+        example(tables::UPSTREAM_EXAMPLE);
 
     /// Time rules: settings that differ at certain times.
     rule: Vec<RuleSettings> = Vec::new(),

@@ -29,3 +29,17 @@ impl From<PolicyName> for Policy {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_has_a_name_in_configurations() {
+        for policy in Policy::ALL {
+            let name = serde_json::Value::from(policy.name());
+            let named: PolicyName = serde_json::from_value(name).unwrap();
+            assert_eq!(Policy::from(named), policy);
+        }
+    }
+}

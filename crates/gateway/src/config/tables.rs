@@ -4,9 +4,40 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use headworks_service::config::Secret;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::upstream::SuspendRule;
+
+/// An upstream with every key. Those with a default have it; the others are commented.
+pub(super) const UPSTREAM_EXAMPLE: &str = r#"[[gateway.upstream]]
+name = "openai"
+kind = "openai"
+url = "https://api.openai.com"
+api_key = "env:OPENAI_API_KEY"
+models = ["gpt-*"]
+# The defaults:
+headers = {}
+weight = 1
+limit = []
+first_byte_timeout = "10m"
+idle_timeout = "2m"
+retry_on_timeout = false
+retry_on = []
+fault_threshold = 5
+suspend_for = "5s"
+# Not set by default:
+# pool = "openai"
+# max_concurrent = 30
+# max_rps = 50.0
+# max_tokens_per_sec = 5000.0
+# min_rps = 1.0
+# min_tokens_per_sec = 100.0
+# max_context_length = 128000
+# For `kind = "echo"` only; the times are 0 by default:
+# latency = "100ms"
+# token_time = "10ms"
+# tokens = 20"#;
 
 /// Settings of one class that differ from the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -52,6 +83,9 @@ pub struct KeySettings {
     /// Models that it may use; `*` matches any text. Default: all models.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
+    /// Time from which it is refused, such as "2027-01-01T00:00:00Z". Default: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Timestamp>,
 }
 
 /// Share, limits and quotas of a tenant. A limit that is not set does not apply.
@@ -62,16 +96,22 @@ pub struct TenantSettings {
     /// Name of the tenant, as in its keys.
     pub name: String,
     /// Weight of its share within a class. Default: 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
     /// Concurrent requests at the upstreams.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_concurrent: Option<u32>,
     /// Requests started per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_rps: Option<f64>,
     /// Tokens started per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens_per_sec: Option<f64>,
     /// Token quota per calendar day.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_per_day: Option<u64>,
     /// Token quota per calendar month.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_per_month: Option<u64>,
 }
 
@@ -269,7 +309,7 @@ pub struct RuleSettings {
     pub max_rps: Option<f64>,
     /// Replaces `scheduler_max_tokens_per_sec`.
     pub max_tokens_per_sec: Option<f64>,
-    /// Tenants with different settings.
+    /// Settings of single tenants that are replaced while the rule is in force.
     pub tenant: Vec<TenantRule>,
 }
 
@@ -288,4 +328,49 @@ pub struct TenantRule {
     pub max_rps: Option<f64>,
     /// Replaces its `max_tokens_per_sec`.
     pub max_tokens_per_sec: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use headworks_service::config::{Schema, Sources};
+
+    use super::*;
+    use crate::GatewayConfig;
+
+    fn load(text: &str) -> UpstreamSettings {
+        let schema = Schema::new().with::<GatewayConfig>();
+        let loaded = schema.load(&Sources::new().text("example.toml", text.to_owned()));
+        let loaded = loaded.unwrap_or_else(|problems| panic!("{problems}"));
+        loaded.section::<GatewayConfig>().upstream[0].clone()
+    }
+
+    #[test]
+    fn the_example_of_an_upstream_has_every_key_with_its_default() {
+        let keys = serde_json::to_value(UpstreamSettings::default()).unwrap();
+        for key in keys.as_object().unwrap().keys() {
+            let is_shown = |line: &str| {
+                line.trim_start_matches("# ")
+                    .starts_with(&format!("{key} = "))
+            };
+            assert!(UPSTREAM_EXAMPLE.lines().any(is_shown), "{key} is missing");
+        }
+        let example = UPSTREAM_EXAMPLE.replace("env:OPENAI_API_KEY", "a key");
+        let defaults = UpstreamSettings {
+            name: "openai".into(),
+            url: "https://api.openai.com".into(),
+            api_key: Some("a key".into()),
+            models: vec!["gpt-*".into()],
+            ..UpstreamSettings::default()
+        };
+        assert_eq!(load(&example), defaults);
+        // The commented keys can be used as they are.
+        let mut all = String::new();
+        for line in example.lines() {
+            let is_key = line.starts_with("# ") && line.contains(" = ") && !line.ends_with(':');
+            all += if is_key { &line[2..] } else { line };
+            all += "\n";
+        }
+        let all = load(&all);
+        assert_eq!((all.max_concurrent, all.tokens), (Some(30), Some(20)));
+    }
 }

@@ -8,16 +8,19 @@ use headworks_core::Class;
 use headworks_h1::{BodyError, timeout};
 use headworks_service::config::{format_duration, format_size};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use jiff::Timestamp;
 
 use super::upload::Upload;
 use crate::active_config::ActiveConfig;
-use crate::keys::Principal;
+use crate::keys::{KeyRefusal, Principal};
 use crate::shared::Shared;
+use crate::usage::QuotaRefusal;
 use crate::wire::{Problem, RequestSummary, read_priority, read_summary};
 
 /// Bodies from this size on are not read on the connection's thread.
 const LARGE_BODY: usize = 256 << 10;
+
+/// When to retry while the stored keys cannot be read. They are read again once per second.
+const STALE_RETRY: Duration = Duration::from_secs(5);
 
 /// Request headers that the gateway itself reads.
 #[derive(Default)]
@@ -28,8 +31,6 @@ pub(crate) struct RequestHeaders<'a> {
     priority: Option<&'a HeaderValue>,
     /// Timeout of the client, as SDKs and proxies announce it.
     pub(crate) client_timeout: Option<Duration>,
-    /// Whether the client says that this is a retry.
-    pub(crate) is_retry: bool,
 }
 
 impl<'a> RequestHeaders<'a> {
@@ -54,12 +55,6 @@ impl<'a> RequestHeaders<'a> {
                     };
                     // The shorter timeout is the one that makes the client give up.
                     parsed.client_timeout = parsed.client_timeout.into_iter().chain(told).min();
-                    continue;
-                }
-                "x-stainless-retry-count" => {
-                    parsed.is_retry |= text(value)
-                        .and_then(|count| count.trim().parse::<u32>().ok())
-                        .is_some_and(|count| count > 0);
                     continue;
                 }
                 _ => continue,
@@ -97,17 +92,35 @@ fn duration(value: &HeaderValue, unit: f64) -> Option<Duration> {
 
 /// Authenticates a request.
 pub(crate) fn authenticate(
+    shared: &Shared,
     active: &ActiveConfig,
     parsed: &RequestHeaders<'_>,
 ) -> Result<Arc<Principal>, Problem> {
-    let key = parsed.key();
-    active.keys.authenticate(key).ok_or_else(|| {
-        let message = match key {
-            Some(_) => "unknown API key: ask the operator of this gateway for one",
-            None => "missing API key: send `Authorization: Bearer KEY` or `x-api-key: KEY`",
-        };
-        Problem::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
-    })
+    let found = active.keys.authenticate(parsed.key(), &shared.clock);
+    found.map_err(|refusal| key_problem(refusal, parsed.key().is_some()))
+}
+
+fn key_problem(refusal: KeyRefusal, has_key: bool) -> Problem {
+    let rejected =
+        |reason, message: String| Problem::new(StatusCode::UNAUTHORIZED, reason, message);
+    match refusal {
+        KeyRefusal::Missing | KeyRefusal::Unknown => {
+            let message = match has_key {
+                true => "unknown API key: ask the operator of this gateway for one",
+                false => "missing API key: send `Authorization: Bearer KEY` or `x-api-key: KEY`",
+            };
+            rejected("invalid_api_key", message.to_owned())
+        }
+        KeyRefusal::Expired(at) => rejected(
+            "key_expired",
+            format!("this API key expired at {at}: ask the operator of this gateway for another"),
+        ),
+        KeyRefusal::Stale => {
+            let message = "the gateway cannot reach the database with its keys";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "keys_unavailable", message)
+                .retry_in(STALE_RETRY)
+        }
+    }
 }
 
 /// Determines the class of a request.
@@ -195,20 +208,34 @@ pub(crate) fn quota(
     if tenant.tokens_per_day.is_none() && tenant.tokens_per_month.is_none() {
         return Ok(());
     }
-    match shared.ledger.exhausted_quota(tenant, shared.today()) {
-        None => Ok(()),
-        Some(period) => {
-            let message = format!(
+    let refused = match shared.ledger.check_quota(tenant, shared.today()) {
+        Ok(()) => return Ok(()),
+        Err(refused) => refused,
+    };
+    let too_many = |message| Problem::new(StatusCode::TOO_MANY_REQUESTS, "quota", message);
+    Err(match refused {
+        QuotaRefusal::Exhausted(period) => {
+            let mut problem = too_many(format!(
                 "the token quota of tenant `{}` for this {} is used up: wait for the next one, or ask the operator for more",
                 principal.tenant,
                 period.name()
-            );
-            let mut problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "quota", message);
-            problem.retry_after = period.remaining(Timestamp::now(), &active.zone);
+            ));
+            problem.retry_after = period.remaining(shared.clock.now(), &active.zone);
             // The next period is too far away for an SDK to sleep until then.
-            Err(problem.never())
+            problem.never()
         }
-    }
+        QuotaRefusal::SliceUsed(period) => too_many(format!(
+            "this gateway cannot reach the database of its fleet, and used up its part of the token quota of tenant `{}` for this {}",
+            principal.tenant,
+            period.name()
+        ))
+        .retry_in(STALE_RETRY),
+        QuotaRefusal::Unknown => {
+            let message = "the gateway cannot reach the database with the use of the quotas";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "quota_unavailable", message)
+                .retry_in(STALE_RETRY)
+        }
+    })
 }
 
 #[cfg(test)]
@@ -256,14 +283,6 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_is_recognised() {
-        let is_retry = |pairs| RequestHeaders::parse(&headers(pairs)).is_retry;
-        assert!(is_retry(&[("x-stainless-retry-count", "2")]));
-        assert!(!is_retry(&[("x-stainless-retry-count", "0")]));
-        assert!(!is_retry(&[]));
-    }
-
-    #[test]
     fn a_key_is_found_wherever_a_client_puts_it() {
         let key = |pairs| {
             RequestHeaders::parse(&headers(pairs))
@@ -300,7 +319,7 @@ mod tests {
         let config = Arc::new(crate::GatewayConfig::default());
         let outbound = headworks_service::outbound::OutboundConfig::default();
         let outbound = headworks_service::outbound::Outbound::new(&outbound).unwrap();
-        Shared::new(&config, outbound).unwrap()
+        Shared::new(&config, None, None, outbound).unwrap()
     }
 
     /// A serving thread has a runtime of one thread, as this test has. The order of events tells

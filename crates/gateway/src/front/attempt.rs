@@ -64,19 +64,21 @@ impl ScheduledRequest {
         &mut self,
         permit: Permit,
     ) -> Result<Response<GatewayBody>, Problem> {
-        let mut permit = CallPermit::new(permit, &self.progress);
+        let mut permit = CallPermit::new(permit, self);
         let began = Instant::now();
         let mut result = None;
         loop {
             let Some((upstream, probe)) = self.choose(permit.target()) else {
                 // Nothing was sent, so the whole charge is returned.
                 let elsewhere = Report::elsewhere().target(Health::Unknown);
+                let since = self.shared.permits.now();
                 let next = match (permit.take().reacquire(elsewhere).await, result.take()) {
                     (Ok(next), _) => next,
                     (Err(_), Some(result)) => return self.give_up(result, began),
                     (Err(_), None) => self.reschedule().await?,
                 };
-                permit = CallPermit::new(next, &self.progress);
+                self.record_wait(since);
+                permit = CallPermit::new(next, self);
                 continue;
             };
             self.tried.push(upstream.id);
@@ -122,8 +124,12 @@ impl ScheduledRequest {
                 return self.give_up(result.unwrap_or_else(|| no_upstream().into()), began);
             }
             let elsewhere = Report::elsewhere().target(health);
+            let since = self.shared.permits.now();
             match permit.take().reacquire(elsewhere).await {
-                Ok(next) => permit = CallPermit::new(next, &self.progress),
+                Ok(next) => {
+                    self.record_wait(since);
+                    permit = CallPermit::new(next, self);
+                }
                 // No permit for another upstream in time: the client gets the result of this one.
                 Err(_) => {
                     return self.give_up(result.unwrap_or_else(|| no_upstream().into()), began);
@@ -139,7 +145,7 @@ impl ScheduledRequest {
         let mut at_target = self.left().filter(|upstream| upstream.target == target);
         at_target.find_map(|upstream| {
             let upstream = active.upstream(upstream.id)?;
-            let probe = upstream.health.begin(self.viewpoint(), now).ok()?;
+            let probe = upstream.begin(self.viewpoint(), now).ok()?;
             Some((upstream.clone(), probe))
         })
     }
@@ -152,6 +158,7 @@ impl ScheduledRequest {
             true => self.forward.take(),
             false => self.forward.clone(),
         };
+        self.called = Instant::now();
         let answer = upstream
             .call(&self.context.client_pool, forward, most, &self.progress)
             .await;
@@ -178,7 +185,7 @@ impl ScheduledRequest {
         let hints = read_hints(status, answer.headers());
         self.shared.learn_from(upstream, &hints);
         let now = Instant::now();
-        upstream.health.limited(self.viewpoint(), &hints, now);
+        upstream.limited(self.viewpoint(), &hints, now);
         match status.as_u16() {
             429 => {
                 metrics.overloaded.fetch_add(1, Ordering::Relaxed);
@@ -186,7 +193,8 @@ impl ScheduledRequest {
                 upstream.health.overloaded(self.viewpoint(), rest, now);
                 Attempt::TryNext(Health::Fine, UnservedResult::response(upstream, answer))
             }
-            error @ 500.. => {
+            // A server that gives up waiting may have generated something.
+            error @ (408 | 500..) => {
                 metrics.failed.fetch_add(1, Ordering::Relaxed);
                 match hints.retry_after.filter(|_| matches!(error, 503 | 529)) {
                     // An upstream that names a time is suspended for exactly that time.
@@ -323,7 +331,7 @@ impl ScheduledRequest {
             class: self.class,
             model: std::mem::take(&mut self.summary.model),
             prompt: self.summary.prompt,
-            expected_output: self.expected(),
+            unread: self.unread_output(self.called),
             choices: self.summary.choices,
             status: parts.status.as_u16(),
             events: content.is_some_and(|content| content.starts_with(b"text/event-stream")),

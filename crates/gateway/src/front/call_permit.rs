@@ -2,24 +2,34 @@
 //! request.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use headworks_core::{Cost, TargetId};
 use headworks_h1::CallProgress;
 use headworks_pool::{Health, Permit, Report};
+
+use super::request::ScheduledRequest;
+use super::unread_output::UnreadOutput;
 
 /// A permit whose call may be dropped at any moment, because the client disconnects.
 pub(super) struct CallPermit {
     permit: Option<Permit>,
     target: TargetId,
     progress: Arc<CallProgress>,
+    prompt: u64,
+    unread: UnreadOutput,
+    is_stream: bool,
 }
 
 impl CallPermit {
-    pub(super) fn new(permit: Permit, progress: &Arc<CallProgress>) -> CallPermit {
+    pub(super) fn new(permit: Permit, request: &ScheduledRequest) -> CallPermit {
         CallPermit {
             target: permit.target(),
             permit: Some(permit),
-            progress: progress.clone(),
+            progress: request.progress.clone(),
+            prompt: request.summary.prompt,
+            unread: request.unread_output(Instant::now()),
+            is_stream: request.summary.stream,
         }
     }
 
@@ -39,12 +49,18 @@ impl CallPermit {
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        // The upstream may have generated something: the permit charges its estimate.
-        if self.progress.is_sent() {
+        let Some(permit) = self.permit.take() else {
             return;
-        }
-        if let Some(permit) = self.permit.take() {
-            permit.finish(Report::done_at(Cost(0)).target(Health::Unknown));
-        }
+        };
+        let cost = match self.progress.is_sent() {
+            false => Cost(0),
+            // The upstream may have generated something: at least the estimate is charged, and what
+            // is booked if that is more.
+            true => {
+                let output = self.unread.for_leaver(self.is_stream);
+                Cost(self.prompt.saturating_add(output)).max(permit.cost())
+            }
+        };
+        permit.finish(Report::done_at(cost).target(Health::Unknown));
     }
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use headworks_core::{Class, Cost, Key};
 use headworks_pool::{Health, Permit, Report};
 
+use super::unread_output::UnreadOutput;
 use crate::history::Stage;
 use crate::shared::Shared;
 use crate::upstream::{Upstream, Viewpoint};
@@ -54,15 +55,16 @@ pub(crate) struct InFlight {
     pub(crate) model: String,
     /// Estimated tokens of the prompt.
     pub(crate) prompt: u64,
-    /// Estimated tokens of the response.
-    pub(crate) expected_output: u64,
+    /// Output to book if the response is not read to its end.
+    pub(crate) unread: UnreadOutput,
     /// Number of choices in the response.
     pub(crate) choices: u64,
     pub(crate) status: u16,
     /// Whether the response is a stream of events.
     pub(crate) events: bool,
     pub(crate) began: Instant,
-    /// How the client's part ended, if the rest of the response was read without it.
+    /// How the client left, if the gateway read the rest of the response after that. Recorded
+    /// instead of the upstream's end.
     pub(crate) left: Option<End>,
     pub(crate) settled: bool,
 }
@@ -86,7 +88,8 @@ impl InFlight {
     /// Remembers the length of a complete response, for the estimates of later requests.
     fn learn_output(&self, end: End, usage: Usage) {
         if end == End::Complete && self.status < 400 {
-            self.shared.retry_hints.served(self.began.elapsed());
+            let flow = self.shared.seed.flow(&&*self.tenant);
+            self.shared.retry_hints.served(flow, self.began.elapsed());
         }
         let output = usage.output.filter(|output| *output > 0);
         if let (End::Complete, Some(output)) = (end, output) {
@@ -118,17 +121,22 @@ impl InFlight {
 
     /// Tokens to book. An error costs nothing. Otherwise the prompt counts, and the output as the
     /// upstream reported it, or as it was read. A response that is not a stream says nothing until
-    /// it is complete: if it ends early, the expected output counts.
+    /// it is complete, and neither does one whose model reasons in silence: if these end early,
+    /// their unread output counts.
     fn usage(&self, end: End, meter: &Meter) -> Usage {
         if self.status >= 400 {
             return Usage::default();
         }
         let reported = meter.reported().unwrap_or_default();
         let ended_early = matches!(end, End::Disconnected | End::Unread | End::TooLong);
+        let now = Instant::now();
         let output = match reported.output {
+            _ if self.events && ended_early && !meter.has_text() => {
+                meter.streamed().max(self.unread.until(now))
+            }
             _ if self.events => meter.streamed(),
             Some(output) => output,
-            None if ended_early => meter.written().max(self.expected_output),
+            None if ended_early => meter.written().max(self.unread.whole(now)),
             None => meter.written(),
         };
         Usage {

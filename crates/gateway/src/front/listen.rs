@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use headworks_h1::{ServeOutcome, ServerConnection};
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -17,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::descriptors::{AddressGuard, Addresses, ConnectionLimits};
+use super::newcomers::{Newcomer, Newcomers};
 use super::route::{self, ServeContext};
 use super::serve_threads::ServeThreads;
 use super::service::GatewayService;
@@ -51,35 +54,30 @@ impl Listener {
         let address = listener.local_addr().map_err(listen_error)?;
         Ok(Listener { listener, address })
     }
+}
 
-    /// Accepts the next connection once the connection limit permits.
-    async fn accept(
-        &self,
-        connection_slots: &Arc<Semaphore>,
-    ) -> std::io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-        // The permit comes before `accept`: connections beyond the limit wait in the backlog of the
-        // system.
-        let connection_permit = connection_slots.clone().acquire_owned().await;
-        let (stream, client) = self.listener.accept().await?;
-        Ok((
-            stream,
-            client,
-            connection_permit.expect("the semaphore is never closed"),
-        ))
+/// Waits until the connection limit permits another connection. Further ones wait in the backlog of
+/// the system.
+async fn connection_slot(
+    connection_slots: &Arc<Semaphore>,
+    newcomers: &Newcomers,
+) -> OwnedSemaphorePermit {
+    if let Ok(connection_permit) = connection_slots.clone().try_acquire_owned() {
+        return connection_permit;
     }
+    newcomers.close_oldest();
+    let connection_permit = connection_slots.clone().acquire_owned().await;
+    connection_permit.expect("the semaphore is never closed")
 }
 
 /// Serves until `stop`, then until the last response has ended.
 pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: CancellationToken) {
     let limits = ConnectionLimits::new(&shared.active.load().config);
     let connection_slots = Arc::new(Semaphore::new(limits.total.min(Semaphore::MAX_PERMITS)));
-    let addresses = Arc::new(Addresses::default());
+    let (addresses, newcomers) = (Arc::new(Addresses::default()), Arc::default());
     let mut serve_threads = ServeThreads::start(&shared, &stop);
-    while let Some(accepted) = stop
-        .run_until_cancelled(listener.accept(&connection_slots))
-        .await
-    {
-        let (stream, client, connection_permit) = match accepted {
+    while let Some(accepted) = stop.run_until_cancelled(listener.listener.accept()).await {
+        let (stream, client) = match accepted {
             Ok(accepted) => accepted,
             Err(cause) => {
                 tracing::warn!(%cause, "cannot accept a connection");
@@ -92,6 +90,10 @@ pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: Cancell
             tracing::debug!(%client, "connection closed: its address has too many");
             continue;
         };
+        let connection_slot = connection_slot(&connection_slots, &newcomers);
+        let Some(connection_permit) = stop.run_until_cancelled(connection_slot).await else {
+            break;
+        };
         // `into_std` deregisters the socket from this runtime. The serving thread registers it with
         // its own.
         let stream = stream.set_nodelay(true).and_then(|()| stream.into_std());
@@ -102,6 +104,7 @@ pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: Cancell
                         stream,
                         connection_permit,
                         address_guard,
+                        newcomer: newcomers.join(),
                     })
                     .await;
             }
@@ -119,6 +122,7 @@ pub(crate) struct AcceptedConnection {
     connection_permit: OwnedSemaphorePermit,
     /// Counts against `max_connections_per_address`.
     address_guard: AddressGuard,
+    newcomer: Newcomer,
 }
 
 impl AcceptedConnection {
@@ -134,10 +138,29 @@ impl AcceptedConnection {
             Ok(stream) => stream,
             Err(cause) => return tracing::warn!(%cause, "cannot serve a connection"),
         };
-        let connection = ServerConnection::new(stream, GatewayService(context.clone()));
-        if let ServeOutcome::Http2(stream, start) = connection.serve(&stop).await {
-            // Boxed: few connections need the space of an HTTP/2 server.
-            Box::pin(serve_http2(stream, start, &http2, context, &stop)).await;
+        let newcomer = Arc::new(self.newcomer);
+        let served = async {
+            let service = GatewayService(context.clone(), newcomer.clone());
+            let connection = ServerConnection::new(stream, service);
+            if let ServeOutcome::Http2(stream, start) = connection.serve(&stop).await {
+                // Boxed: few connections need the space of an HTTP/2 server.
+                let newcomer = newcomer.clone();
+                Box::pin(serve_http2(
+                    stream,
+                    start,
+                    &http2,
+                    (context, newcomer),
+                    &stop,
+                ))
+                .await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = served => {}
+            () = newcomer.closed() => {
+                tracing::debug!("connection closed: it sent no request, and all are taken");
+            }
         }
     }
 }
@@ -147,12 +170,15 @@ async fn serve_http2(
     stream: TcpStream,
     start: Bytes,
     http2: &http2::Builder<TokioExecutor>,
-    context: Arc<ServeContext>,
+    (context, newcomer): (Arc<ServeContext>, Arc<Newcomer>),
     stop: &CancellationToken,
 ) {
     let (reader, writer) = stream.into_split();
     let stream = tokio::io::join(AsyncReadExt::chain(Cursor::new(start), reader), writer);
-    let service = service_fn(move |request| route::handle(context.clone(), request));
+    let service = service_fn(move |request: Request<Incoming>| {
+        newcomer.sent(&context.shared, request.headers());
+        route::handle(context.clone(), request)
+    });
     let mut connection = pin!(http2.serve_connection(TokioIo::new(stream), service));
     let ended = match stop.run_until_cancelled(connection.as_mut()).await {
         Some(ended) => ended,

@@ -22,7 +22,9 @@ mod idle_timeout;
 mod in_flight;
 mod listen;
 mod models;
+mod newcomers;
 mod progress;
+mod quota;
 mod relay;
 mod request;
 mod response_headers;
@@ -30,6 +32,7 @@ pub(crate) mod route;
 mod running;
 mod serve_threads;
 mod service;
+mod unread_output;
 mod upload;
 
 pub(crate) use idle_timeout::IdleTimeouts;

@@ -14,6 +14,7 @@ use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 use tokio::time::Interval;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::body::{BoxError, GatewayBody};
 use super::request::ScheduledRequest;
@@ -23,7 +24,10 @@ use crate::wire::{Dialect, Problem};
 /// Most bytes read of an upstream's error response to report it as an event.
 const LONGEST_ERROR: usize = 64 << 10;
 
-type PendingResponse = Pin<Box<dyn Future<Output = Result<GatewayBody, Bytes>> + Send>>;
+/// The request in a task of its own. Over HTTP/2 the body is not polled while its client reads
+/// nothing, but a request that is granted has to go on, under its timeouts. Dropping the body drops
+/// the request.
+type PendingResponse = AbortOnDropHandle<Result<GatewayBody, Bytes>>;
 
 /// Body that sends comments, then the response.
 pub(crate) struct Progress {
@@ -53,10 +57,10 @@ pub(crate) fn respond(
     let progress = Progress {
         position: response_headers.position,
         tick: tokio::time::interval(period),
-        state: ProgressState::Waiting(Box::pin(async move {
+        state: ProgressState::Waiting(AbortOnDropHandle::new(tokio::spawn(async move {
             let response = request.wait(acquire, queued_guard).await;
             in_stream(response, dialect, &id).await
-        })),
+        }))),
     };
     let mut response = Response::new(GatewayBody::Progress(Box::new(progress)));
     let headers = response.headers_mut();
@@ -114,9 +118,11 @@ impl Progress {
             match &mut self.state {
                 ProgressState::Done => return Poll::Ready(None),
                 ProgressState::Relaying(body) => return Pin::new(body).poll_frame(cx),
-                ProgressState::Waiting(pending) => match pending.as_mut().poll(cx) {
-                    Poll::Ready(Ok(body)) => self.state = ProgressState::Relaying(body),
-                    Poll::Ready(Err(event)) => {
+                ProgressState::Waiting(pending) => match Pin::new(pending).poll(cx) {
+                    Poll::Ready(Ok(Ok(body))) => self.state = ProgressState::Relaying(body),
+                    // The task panicked; the response ends without an event.
+                    Poll::Ready(Err(_)) => self.state = ProgressState::Done,
+                    Poll::Ready(Ok(Err(event))) => {
                         self.state = ProgressState::Done;
                         return Poll::Ready(Some(Ok(Frame::data(event))));
                     }

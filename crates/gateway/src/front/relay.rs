@@ -120,6 +120,10 @@ impl Relay {
     pub(crate) fn new(body: UpstreamBody, in_flight: InFlight, limits: Limits) -> Relay {
         let now = Instant::now();
         let idle_timeouts = in_flight.shared.idle_timeouts.clone();
+        let meter = match in_flight.events {
+            true => Meter::of_events(),
+            false => Meter::default(),
+        };
         let shared_relay = Arc::new(SharedRelay(Mutex::new(RelayState {
             awaited: AwaitedSide::Upstream,
             since: now,
@@ -129,7 +133,7 @@ impl Relay {
             final_item: None,
             source: Some(Source {
                 body,
-                meter: Meter::default(),
+                meter,
                 in_flight,
                 first: true,
             }),

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use headworks_core::{
-    Class, Cost, Job, Key, Reason, TargetId, TargetState, Time, Unservable, View,
+    Class, Cost, Job, Key, LONGEST, Reason, TargetId, TargetState, Time, Unservable, View,
 };
 use headworks_h1::CallProgress;
 use headworks_pool::{Acquire, Denied, EndReason, Permit};
@@ -21,16 +21,21 @@ use super::progress;
 use super::response_headers::ResponseHeaders;
 use super::route::ServeContext;
 use super::running::RunningRequest;
+use super::unread_output::UnreadOutput;
 use crate::active_config::ActiveConfig;
+use crate::gates::{WaitingRequest, reached_limits};
 use crate::history::{HistoryEntry, Stage};
 use crate::keys::Principal;
-use crate::retry_hints::{Load, Rejection};
-use crate::shared::{QueueCounts, QueuedGuard, Shared};
+use crate::retry_hints::{Ages, Load, Rejection, TenantLoad};
+use crate::shared::{DelayedCounts, DelayedGuard, QueueCounts, QueuedGuard, Shared};
 use crate::upstream::{ForwardedRequest, Upstream, UpstreamId, Viewpoint, Wait};
 use crate::wire::{Dialect, Problem, RequestSummary, Usage};
 
 /// Retry hint where nothing is known, and during shutdown.
 pub(crate) const DEFAULT_RETRY: Duration = Duration::from_secs(1);
+
+/// Bytes at each end of a body by which a retry is recognised.
+const MAX_COMPARED: usize = 32 << 10;
 
 /// A request that is queued or running. Boxed, because it moves from one future to the next.
 pub(crate) struct ScheduledRequest {
@@ -47,14 +52,16 @@ pub(crate) struct ScheduledRequest {
     pub(crate) arrived: Time,
     /// End of the wait: by the queue timeout, or earlier by the timeout that the client announced.
     pub(crate) deadline: Time,
-    /// Whether the client says that this is a retry.
-    pub(crate) is_retry: bool,
     pub(crate) forward: ForwardedRequest,
     pub(crate) group: Vec<UpstreamId>,
     /// Upstreams that were called and did not serve the request.
     pub(crate) tried: SmallVec<[UpstreamId; 2]>,
     pub(crate) response_headers: ResponseHeaders,
     pub(crate) disconnect_guard: DisconnectGuard,
+    /// Set while the request waits for the end of a suspension.
+    pub(crate) delayed_guard: Option<DelayedGuard>,
+    /// When the last call to an upstream began.
+    pub(crate) called: Instant,
     /// How far the current call to an upstream got.
     pub(crate) progress: Arc<CallProgress>,
     /// Whether an upstream received the request and never responded.
@@ -68,12 +75,9 @@ impl Drop for ScheduledRequest {
         if !self.progress.is_sent() {
             return;
         }
-        // A stream stops when its connection closes, and nothing of it was read. Any other
-        // response may have been generated to its end, and nobody knows its length.
-        let output = match self.summary.stream {
-            true => 0,
-            false => self.expected(),
-        };
+        let output = self
+            .unread_output(self.called)
+            .for_leaver(self.summary.stream);
         let usage = Usage {
             input: Some(self.summary.prompt),
             output: Some(output),
@@ -91,6 +95,20 @@ impl ScheduledRequest {
     /// Estimated tokens of the response.
     pub(crate) fn expected(&self) -> u64 {
         self.estimate.saturating_sub(self.summary.prompt)
+    }
+
+    /// Output to book for a response that is not read to its end. The upstream was called at
+    /// `called`.
+    pub(crate) fn unread_output(&self, called: Instant) -> UnreadOutput {
+        let RequestSummary {
+            prompt, choices, ..
+        } = self.summary;
+        let limit = self.summary.upper_bound(self.forward.endpoint, u64::MAX);
+        let most = limit.saturating_sub(prompt);
+        // Short responses in the past do not make it cheap to leave before a long one.
+        let usual = self.active.config.default_output_tokens;
+        let expected = self.expected().max(usual.saturating_mul(choices));
+        UnreadOutput::new((expected, most), choices, called)
     }
 
     pub(crate) fn dialect(&self) -> Dialect {
@@ -166,12 +184,13 @@ impl ScheduledRequest {
     pub(crate) async fn reschedule(&mut self) -> Result<Permit, Problem> {
         loop {
             if let Some(Wait::Probe(outcome)) = self.wait_for() {
-                // In the meantime the request is delayed in the scheduler, so that those who wait
-                // are counted and bounded like all others. Its deadline comes before its start.
+                // In the meantime the request is delayed in the scheduler, so that it expires like
+                // all others. Its deadline comes before its start.
+                self.join_delayed(None)?;
                 let delayed = self.submit(self.left(), self.deadline)?;
                 tokio::select! {
                     biased;
-                    () = outcome.cancelled() => {}
+                    () = outcome.wait() => {}
                     ended = delayed => {
                         let expired = Denied::Ended(EndReason::Expired);
                         let denied = ended.err().unwrap_or(expired);
@@ -198,7 +217,7 @@ impl ScheduledRequest {
     fn wait_for(&self) -> Option<Wait> {
         let (mut earliest, now) = (None, Instant::now());
         for upstream in self.left() {
-            let wait = upstream.health.wait(self.viewpoint(), now)?;
+            let wait = upstream.wait(self.viewpoint(), now)?;
             earliest = match (earliest, wait) {
                 (Some(Wait::Until(one)), Wait::Until(other)) => Some(Wait::Until(one.min(other))),
                 (Some(probe @ Wait::Probe(_)), _) => Some(probe),
@@ -216,20 +235,45 @@ impl ScheduledRequest {
 
     /// Enters the queue for the upstreams that are ready. If none is, the request is delayed until
     /// the first one may be called.
-    fn acquire(&self) -> Result<Acquire, Problem> {
+    fn acquire(&mut self) -> Result<Acquire, Problem> {
         let permits = &self.shared.permits;
         let (now, wait) = (Instant::now(), self.wait_for());
+        self.delayed_guard = None;
         let is_ready = |upstream: &&Arc<Upstream>| {
-            wait.is_some() || upstream.health.wait(self.viewpoint(), now).is_none()
+            wait.is_some() || upstream.wait(self.viewpoint(), now).is_none()
         };
         let start = match wait {
             Some(Wait::Until(until)) => permits.now() + until.saturating_duration_since(now),
             _ => permits.now(),
         };
+        let left = start.since(permits.now());
         if start > self.deadline {
-            return Err(self.suspended(start.since(permits.now())));
+            return Err(self.suspended(left));
         }
-        self.submit(self.left().filter(is_ready), start)
+        let acquire = self.submit(self.left().filter(is_ready), start)?;
+        if !left.is_zero() {
+            self.join_delayed(Some(left))?;
+        }
+        Ok(acquire)
+    }
+
+    /// Counts the request among those of its tenant that wait for the end of a suspension, in
+    /// `left` if that is known. A tenant may have as many as the queues of all classes hold.
+    fn join_delayed(&mut self, left: Option<Duration>) -> Result<(), Problem> {
+        let config = &self.active.config;
+        let levels = usize::from(config.scheduler_priority_levels);
+        let most = config.scheduler_max_queue_depth.saturating_mul(levels);
+        self.delayed_guard = None;
+        let joined = DelayedCounts::join(&self.shared, &self.principal.tenant, most);
+        self.delayed_guard = Some(joined.ok_or_else(|| {
+            let after = left.unwrap_or(DEFAULT_RETRY).clamp(DEFAULT_RETRY, LONGEST);
+            let message = format!(
+                "{most} requests of this tenant wait for the end of a suspension; retry in {:.1} s",
+                after.as_secs_f64()
+            );
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "full", message).retry_in(after)
+        })?);
+        Ok(())
     }
 
     /// Submits the request to the scheduler, to be granted by one of `upstreams` from `start` on.
@@ -240,16 +284,11 @@ impl ScheduledRequest {
     ) -> Result<Acquire, Problem> {
         let targets: SmallVec<[TargetId; 4]> = upstreams.map(|upstream| upstream.target).collect();
         let targets = self.shared.target_set(&targets).ok_or_else(no_upstream)?;
-        // Only a retry can have a booking, so other requests are spared the hash of their body.
-        let booking = self
-            .is_retry
-            .then(|| {
-                self.shared
-                    .bookings
-                    .claim(self.fingerprint(), Instant::now())
-            })
-            .flatten();
-        let tenant: &str = &self.principal.tenant;
+        let (bookings, tenant) = (&self.shared.bookings, &*self.principal.tenant);
+        let booking = match bookings.has_any(tenant) {
+            true => bookings.claim(tenant, self.fingerprint(), Instant::now()),
+            false => None,
+        };
         let job = Job::new(())
             .class(self.class)
             .flow(self.shared.seed.flow(&tenant))
@@ -271,12 +310,14 @@ impl ScheduledRequest {
         }
     }
 
-    /// Identifies a retry: the same tenant, class and body.
+    /// Identifies a retry of the tenant: the same class and body. Of a large body, the length and
+    /// both ends count: all of it would occupy the thread for too long.
     fn fingerprint(&self) -> Key {
-        let tenant: &str = &self.principal.tenant;
-        self.shared
-            .seed
-            .key(&(tenant, self.class.0, &self.forward.body[..]))
+        let body = &self.forward.body[..];
+        let start = &body[..body.len().min(MAX_COMPARED)];
+        let end = &body[body.len().saturating_sub(MAX_COMPARED)..];
+        let identity = (self.class.0, body.len(), start, end);
+        self.shared.seed.key(&identity)
     }
 
     /// Enters the queue and records what the request waits for.
@@ -290,10 +331,20 @@ impl ScheduledRequest {
         // Over HTTP/2, headers and body share a buffer with other streams. A request that is queued
         // copies them, so that it does not keep that buffer alive.
         self.forward.detach();
-        let held_by = Some(self.held_by(&view));
+        let pools: SmallVec<[TargetId; 1]> = self.left().map(|upstream| upstream.target).collect();
+        let held_by = Some(self.held_by(&view, &pools));
+        let (urgent, same) = self.ahead(&view);
+        let expected_wait = match self.wait_for() {
+            Some(Wait::Until(until)) => until.saturating_duration_since(Instant::now()),
+            _ => self
+                .shared
+                .retry_hints
+                .grant_in(&self.load_with(Default::default()), (urgent + same).max(1)),
+        };
         let position = before + 1;
         self.shared.history.update(self.number, |entry| {
             (entry.position, entry.held_by) = (position, held_by);
+            (entry.expected_wait, entry.pools) = (Some(expected_wait), pools);
         });
         Ok(queued_guard)
     }
@@ -305,7 +356,8 @@ impl ScheduledRequest {
             format_duration(Duration::from_secs(until.as_secs() + 1))
         );
         let status = StatusCode::SERVICE_UNAVAILABLE;
-        Problem::new(status, "upstreams_suspended", message).retry_in(until)
+        // SDKs obey no longer time, and would retry at once.
+        Problem::new(status, "upstreams_suspended", message).retry_in(until.min(LONGEST))
     }
 
     /// Time until the first upstream of the group is usable again, if all are suspended for longer
@@ -324,27 +376,31 @@ impl ScheduledRequest {
     }
 
     /// Describes in words what blocks the request.
-    fn held_by(&self, view: &View) -> String {
-        let most = self.shared.in_force.load().limits.concurrent;
-        let ahead = |classes: &[headworks_core::ClassView]| {
-            classes.iter().map(|class| class.waiting).sum::<u64>()
+    fn held_by(&self, view: &View, pools: &[TargetId]) -> String {
+        let waiting = WaitingRequest {
+            tenant: &self.principal.tenant,
+            pools,
+            cost: self.cost(),
         };
-        let class = usize::from(self.class.0).min(view.classes.len() - 1);
-        let (urgent, same) = (ahead(&view.classes[..class]), view.classes[class].waiting);
-        let cost = self.estimate as f64;
-        let gate = match view.levels {
-            _ if self.wait_for().is_some() => {
-                format!("all upstreams for `{}` were suspended", self.summary.model)
+        let gate = match self.wait_for() {
+            Some(Wait::Until(until)) => {
+                let left = until.saturating_duration_since(Instant::now());
+                let model = &self.summary.model;
+                format!(
+                    "all upstreams for `{model}` are suspended for another {}",
+                    format_duration(Duration::from_secs(left.as_secs() + 1))
+                )
             }
-            _ if most.is_some_and(|most| view.running >= u64::from(most)) => {
-                format!("all {} slots were taken", view.running)
+            Some(Wait::Probe(_)) => {
+                let model = &self.summary.model;
+                format!("one request probes the suspended upstream for `{model}`")
             }
-            (Some(requests), _) if requests < 1.0 => "the request rate was used up".to_owned(),
-            (_, Some(tokens)) if tokens < cost => {
-                format!("the token rate was used up: {tokens:.0} free, {cost:.0} needed")
-            }
-            _ => "a limit of its tenant or upstreams was reached".to_owned(),
+            None => match reached_limits(&self.shared, waiting).join(" and ") {
+                none if none.is_empty() => "other requests are ahead of it".to_owned(),
+                reached => reached,
+            },
         };
+        let (urgent, same) = self.ahead(view);
         format!(
             "{gate}; {} running, {urgent} queued in more urgent classes, {} ahead in its own",
             view.running,
@@ -352,7 +408,15 @@ impl ScheduledRequest {
         )
     }
 
+    /// Requests that are queued in more urgent classes, and in its own.
+    fn ahead(&self, view: &View) -> (u64, u64) {
+        let class = usize::from(self.class.0).min(view.classes.len() - 1);
+        let urgent = view.classes[..class].iter().map(|class| class.waiting);
+        (urgent.sum(), view.classes[class].waiting)
+    }
+
     fn record_grant(&mut self, permit: &Permit) {
+        self.delayed_guard = None;
         self.response_headers.waited = match self.response_headers.position {
             0 => permit.waited(),
             // A permit does not count the time in which the request was delayed.
@@ -365,14 +429,23 @@ impl ScheduledRequest {
         };
     }
 
+    /// Adds a wait for another permit, since that time.
+    pub(crate) fn record_wait(&mut self, since: Time) {
+        let waited = self.shared.permits.now().since(since);
+        self.response_headers.waited += waited;
+        if waited >= Duration::from_millis(1) && self.response_headers.reason == "granted" {
+            self.response_headers.reason = "queued";
+        }
+    }
+
     /// Translates a denial of the scheduler into an error response, and remembers the booking for a
     /// retry.
     fn rejection(&self, rejection: &Denied) -> Problem {
         let after = self.retry_after(rejection);
         if let Some(booking) = rejection.booking() {
-            self.shared
-                .bookings
-                .remember(self.fingerprint(), booking, after, Instant::now());
+            let (bookings, tenant) = (&self.shared.bookings, &self.principal.tenant);
+            let when = (after, Instant::now());
+            bookings.remember(tenant, self.fingerprint(), booking, when);
         }
         let busy = |reason, message: &str| {
             let message = format!("{message}; retry in {:.1} s", after.as_secs_f64());
@@ -432,22 +505,45 @@ impl ScheduledRequest {
             // A request that cannot be delayed waits for its upstreams elsewhere.
             (_, Some(Reason::DelayedFull)) => match self.wait_for() {
                 Some(Wait::Until(until)) => {
-                    return until.saturating_duration_since(Instant::now());
+                    let left = until.saturating_duration_since(Instant::now());
+                    return left.min(LONGEST);
                 }
                 _ => return DEFAULT_RETRY,
             },
             _ => return told.unwrap_or(DEFAULT_RETRY),
         };
+        self.shared.retry_hints.after(rejection, told, &self.load())
+    }
+
+    /// The state of the scheduler, for estimates.
+    fn load(&self) -> Load {
+        self.load_with(self.running_times())
+    }
+
+    /// The same with known running times. Without any, estimates go by the mean time: finding them
+    /// visits the whole history, which a request that merely waits must not cost.
+    fn load_with(&self, (running, own): (Ages, Ages)) -> Load {
         let in_force = self.shared.in_force.load();
-        let load = Load {
+        let tenant: &str = &self.principal.tenant;
+        let flow = self.shared.seed.flow(&tenant);
+        let view = self.shared.permits.flow(flow);
+        let settings = in_force.flow(flow);
+        Load {
             now: self.shared.permits.now(),
             running: self.shared.permits.inspect().running,
-            oldest: self.oldest_running(),
+            ages: running,
             output: self.expected(),
             cost: self.cost(),
-            limits: &in_force.limits,
-        };
-        self.shared.retry_hints.after(rejection, told, &load)
+            limits: in_force.limits,
+            tenant: TenantLoad {
+                flow,
+                weight: settings.weight,
+                waiting: view.as_ref().map_or(0, |view| view.waiting),
+                running: view.as_ref().map_or(0, |view| view.running.into()),
+                ages: own,
+                limits: settings.limits,
+            },
+        }
     }
 
     /// Requests that are queued in this class and in more urgent ones.
@@ -457,17 +553,21 @@ impl ScheduledRequest {
         classes.map(|class| class.waiting).sum()
     }
 
-    /// How long the oldest of the requests at upstreams has been running.
-    fn oldest_running(&self) -> Duration {
+    /// How long requests have been at upstreams: of all tenants, and of this one.
+    fn running_times(&self) -> (Ages, Ages) {
         let now = Timestamp::now();
-        let mut oldest = Duration::ZERO;
+        let (mut all, mut own) = (Ages::default(), Ages::default());
         self.shared.history.since(Timestamp::MIN, |entry| {
             if entry.stage == Stage::Running {
                 let age = Duration::try_from(now.duration_since(entry.arrived)).unwrap_or_default();
-                oldest = oldest.max(age.saturating_sub(entry.waited.unwrap_or_default()));
+                let age = age.saturating_sub(entry.waited.unwrap_or_default());
+                all.add(age);
+                if entry.tenant == self.principal.tenant {
+                    own.add(age);
+                }
             }
         });
-        oldest
+        (all, own)
     }
 
     fn record_arrival(&self) {
@@ -485,6 +585,8 @@ impl ScheduledRequest {
             tokens: None,
             position: 0,
             held_by: None,
+            expected_wait: None,
+            pools: SmallVec::new(),
             waited: None,
             aged: false,
             upstreams: SmallVec::new(),
@@ -498,6 +600,7 @@ impl ScheduledRequest {
     fn reject(&mut self, problem: &Problem) -> Response<GatewayBody> {
         let (shared, tenant) = (&self.shared, &self.principal.tenant);
         shared.ledger.refused(tenant, self.class, shared.today());
+        self.response_headers.waited = shared.permits.now().since(self.arrived);
         self.end(Stage::Refused, problem)
     }
 
@@ -584,5 +687,53 @@ impl Drop for DisconnectGuard {
             let id = self.shared.history.ids.name(self.number);
             log.ended(&id, "client_left", 0, self.tokens);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use headworks_core::TargetSet;
+    use headworks_pool::Report;
+    use headworks_service::outbound::{Outbound, OutboundConfig};
+
+    use super::*;
+    use crate::GatewayConfig;
+
+    const SLOTS: u32 = 10;
+    const REQUESTS: u32 = 60;
+
+    /// Neither a poll of the queue nor a wake-up in vain: they would slow short requests.
+    #[tokio::test]
+    async fn a_queued_request_is_woken_once() {
+        let config = GatewayConfig {
+            scheduler_max_concurrent: SLOTS,
+            scheduler_max_rps: 0.0,
+            scheduler_max_tokens_per_sec: 0.0,
+            ..GatewayConfig::default()
+        };
+        let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
+        let shared = Shared::new(&Arc::new(config), None, None, outbound).unwrap();
+        let polls = Arc::new(AtomicU32::new(0));
+        let mut requests = tokio::task::JoinSet::new();
+        for _ in 0..REQUESTS {
+            let (shared, polls) = (shared.clone(), polls.clone());
+            requests.spawn(async move {
+                let targets = TargetSet::from(TargetId::new(0));
+                let mut acquire = shared.permits.acquire(Job::new(()).targets(targets));
+                let permit = poll_fn(|cx| {
+                    polls.fetch_add(1, Ordering::Relaxed);
+                    Pin::new(&mut acquire).poll(cx)
+                });
+                let permit = permit.await.unwrap();
+                // Others come in the meantime.
+                tokio::task::yield_now().await;
+                permit.finish(Report::done());
+            });
+        }
+        requests.join_all().await;
+        let once = SLOTS + 2 * (REQUESTS - SLOTS);
+        assert_eq!(polls.load(Ordering::Relaxed), once);
     }
 }

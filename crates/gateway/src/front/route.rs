@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use headworks_h1::Received;
@@ -13,18 +13,22 @@ use smallvec::SmallVec;
 
 use super::admit::{self, RequestHeaders};
 use super::body::GatewayBody;
-use super::models;
 use super::request::{DisconnectGuard, ScheduledRequest, too_large};
 use super::response_headers::ResponseHeaders;
 use super::upload::Upload;
+use super::{models, quota};
 use crate::active_config::ActiveConfig;
 use crate::keys::Principal;
 use crate::shared::Shared;
-use crate::upstream::{ClientPool, ForwardedRequest, UpstreamId};
-use crate::wire::{Dialect, Endpoint, Problem};
+use crate::upstream::{ClientPool, ForwardedRequest, UpstreamId, percent_decode};
+use crate::wire::{Dialect, Endpoint, Problem, RequestSummary};
 
+/// Longest query of a request. The queries of all SDKs are far shorter.
+const MAX_QUERY: usize = 8 << 10;
 /// Health check paths, under the names that are in common use. They need no key.
-const HEALTH_PATHS: [&str; 4] = ["/healthz", "/health", "/ready", "/readyz"];
+const HEALTH_PATHS: [&str; 2] = ["/healthz", "/health"];
+/// Paths that tell whether requests can be granted here. They need no key.
+const READY_PATHS: [&str; 2] = ["/ready", "/readyz"];
 
 /// Context of a serving thread.
 pub(crate) struct ServeContext {
@@ -88,6 +92,9 @@ pub(crate) async fn receive(
         let well = GatewayBody::Whole(Some(Bytes::from_static(b"ok\n")));
         return answered(Response::new(well));
     }
+    if READY_PATHS.contains(&path) {
+        return answered(ready(shared.is_ready()));
+    }
     let dialect = dialect_of(&parts);
     let routed = Box::pin(route_other(context, &active, dialect, &parts)).await;
     answered(match routed {
@@ -97,6 +104,21 @@ pub(crate) async fn receive(
         }
         Err(problem) => response_headers.error_response(dialect, &problem),
     })
+}
+
+fn ready(is_ready: bool) -> Response<GatewayBody> {
+    let (status, text) = match is_ready {
+        true => (StatusCode::OK, "ok\n"),
+        false => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "waiting for a share of the fleet's limits\n",
+        ),
+    };
+    let mut response = Response::new(GatewayBody::Whole(Some(Bytes::from_static(
+        text.as_bytes(),
+    ))));
+    *response.status_mut() = status;
+    response
 }
 
 fn answered(response: Response<GatewayBody>) -> Received<Box<ScheduledRequest>, GatewayBody> {
@@ -130,21 +152,32 @@ async fn route_other(
 ) -> Result<Response<GatewayBody>, Problem> {
     let path = request.uri.path();
     let rest = path.strip_prefix("/v1").unwrap_or(path);
+    if rest == "/quota" {
+        if request.method != Method::GET {
+            return Err(wrong_method(request));
+        }
+        let parsed = RequestHeaders::parse(&request.headers);
+        let principal = admit::authenticate(&context.shared, active, &parsed)?;
+        return Ok(quota::answer(&context.shared, active, &principal));
+    }
     let rest = rest.strip_prefix("/models");
     let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with('/')) else {
         let message = format!(
             "unknown path `{path}`: this gateway serves /v1/chat/completions, /v1/completions, /v1/embeddings, \
-             /v1/responses, /v1/messages and /v1/models"
+             /v1/responses, /v1/messages, /v1/models and /v1/quota"
         );
         return Err(Problem::new(StatusCode::NOT_FOUND, "unknown_url", message));
     };
     if request.method != Method::GET {
         return Err(wrong_method(request));
     }
-    let principal = admit::authenticate(active, &RequestHeaders::parse(&request.headers))?;
+    let parsed = RequestHeaders::parse(&request.headers);
+    let principal = admit::authenticate(&context.shared, active, &parsed)?;
     let one = rest.strip_prefix('/').filter(|name| !name.is_empty());
+    // SDKs encode the slash of a name such as `org/model`.
+    let one = one.map(|name| String::from_utf8_lossy(&percent_decode(name)).into_owned());
     let listed = models::listed(context, active, dialect).await;
-    models::answer(active, &principal, dialect, &listed, one)
+    models::answer(active, &principal, dialect, &listed, one.as_deref())
 }
 
 fn wrong_method(request: &Parts) -> Problem {
@@ -167,18 +200,29 @@ async fn prepare(
     body: impl Upload,
 ) -> Result<Box<ScheduledRequest>, Problem> {
     let shared = &context.shared;
+    // It is added to the query of an upstream's `url`. One that does not fit into a URL would count
+    // against the upstream.
+    if parts
+        .uri
+        .query()
+        .is_some_and(|query| query.len() > MAX_QUERY)
+    {
+        let message = format!("the query is longer than {MAX_QUERY} bytes");
+        return Err(Problem::new(StatusCode::URI_TOO_LONG, "query_too_long", message).never());
+    }
     let parsed = RequestHeaders::parse(&parts.headers);
     // Key and priority are checked before the body is read: an unknown client cannot make the
     // gateway buffer an upload.
-    let principal = admit::authenticate(&active, &parsed)?;
+    let principal = admit::authenticate(shared, &active, &parsed)?;
     let class = admit::class(&active, &principal, &parsed)?;
-    let (client_timeout, is_retry) = (parsed.client_timeout, parsed.is_retry);
+    let client_timeout = parsed.client_timeout;
     response_headers.class = Some(class);
     let body = admit::body(&active, body).await?;
     let summary = admit::summary(shared, &body).await?;
     let default = active.config.default_output_tokens;
     let max_tokens = summary.upper_bound(endpoint, default.saturating_mul(summary.choices));
-    let group = group(&active, &principal, endpoint, &summary.model)?;
+    permit_models(&principal, &summary, parts.uri.query())?;
+    let group = group(&active, endpoint, &summary.model)?;
     let group = active.that_fit(group, max_tokens);
     if group.is_empty() {
         return Err(too_large(max_tokens));
@@ -197,7 +241,6 @@ async fn prepare(
         arrived,
         deadline: arrived + longest_wait,
         tried: SmallVec::new(),
-        is_retry,
         estimate: summary.estimate(endpoint, expected),
         max_tokens,
         forward: ForwardedRequest {
@@ -214,6 +257,8 @@ async fn prepare(
             answered: false,
             tokens: None,
         },
+        delayed_guard: None,
+        called: Instant::now(),
         progress: Arc::default(),
         maybe_generated: false,
         context: context.clone(),
@@ -227,20 +272,45 @@ async fn prepare(
     }))
 }
 
+/// Checks that the key permits every model that the upstream may use.
+fn permit_models(
+    principal: &Principal,
+    summary: &RequestSummary,
+    query: Option<&str>,
+) -> Result<(), Problem> {
+    if principal.models.is_empty() {
+        return Ok(());
+    }
+    // The query is forwarded, and for some upstreams its `model` counts before that of the body.
+    let pairs = query.into_iter().flat_map(|query| query.split('&'));
+    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let in_query = pairs.filter_map(|(name, value)| {
+        let name = percent_decode(name).to_ascii_lowercase();
+        let names_model = [b"model".as_slice(), b"models"].contains(&&name[..]);
+        names_model.then(|| String::from_utf8_lossy(&percent_decode(value)).into_owned())
+    });
+    let mut others = summary.other_models.names.iter().cloned().chain(in_query);
+    let refused = match principal.may_use(&summary.model) {
+        true => others.find(|model| !principal.may_use(model)),
+        false => Some(summary.model.clone()),
+    };
+    let message = match refused {
+        Some(model) => format!("this key does not permit model `{model}`"),
+        None if summary.other_models.has_more => {
+            "this key permits some models only, and the request names more than can be checked"
+                .to_owned()
+        }
+        None => return Ok(()),
+    };
+    let (status, reason) = (StatusCode::FORBIDDEN, "model_not_allowed");
+    Err(Problem::new(status, reason, message))
+}
+
 fn group(
     active: &ActiveConfig,
-    principal: &Principal,
     endpoint: Endpoint,
     model: &str,
 ) -> Result<Vec<UpstreamId>, Problem> {
-    if !principal.may_use(model) {
-        let message = format!("this key does not permit model `{model}`");
-        return Err(Problem::new(
-            StatusCode::FORBIDDEN,
-            "model_not_allowed",
-            message,
-        ));
-    }
     match active.group(endpoint.dialect(), model) {
         group if group.is_empty() => Err(models::unknown(model)),
         group => Ok(group),

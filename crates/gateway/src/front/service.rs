@@ -9,6 +9,7 @@ use http::request::Parts;
 use http::{HeaderMap, Response};
 
 use super::body::GatewayBody;
+use super::newcomers::Newcomer;
 use super::request::ScheduledRequest;
 use super::response_headers::replacement_response;
 use super::route::{self, ServeContext};
@@ -19,7 +20,7 @@ use crate::wire::Problem;
 const WRITE_GRACE: Duration = Duration::from_secs(5);
 
 /// Serves the requests of one connection.
-pub(super) struct GatewayService(pub(super) Arc<ServeContext>);
+pub(super) struct GatewayService(pub(super) Arc<ServeContext>, pub(super) Arc<Newcomer>);
 
 impl<S: Transport> Service<S> for GatewayService {
     type Request = Box<ScheduledRequest>;
@@ -30,6 +31,7 @@ impl<S: Transport> Service<S> for GatewayService {
         parts: Parts,
         body: RequestBody<'_, S>,
     ) -> Received<Box<ScheduledRequest>, GatewayBody> {
+        self.1.sent(&self.0.shared, &parts.headers);
         route::receive(&self.0, parts, body).await
     }
 

@@ -5,6 +5,9 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 
 use crate::wire::Endpoint;
 
+/// Longest base URL.
+const MAX_URL: usize = 16 << 10;
+
 /// Scheme, host, the path that replaces `/v1`, and the query that is sent with every request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
@@ -44,6 +47,10 @@ impl Address {
         let rest = parts.path_and_query;
         let query = rest.as_ref().and_then(|rest| rest.query());
         let query = query.filter(|query| !query.is_empty()).map(str::to_owned);
+        // Leaves room for the path of an endpoint and the query of a client.
+        if text.len() > MAX_URL {
+            return Err(format!("invalid `url`: longer than {MAX_URL} bytes"));
+        }
         let path = rest.map(|path| path.path().to_owned()).unwrap_or_default();
         let path = match path.trim_end_matches('/') {
             "" => "/v1".to_owned(),
@@ -124,8 +131,12 @@ impl Address {
 /// Decoded name of a query parameter. Decoded, because `%61pi-version` is `api-version` to the
 /// upstream.
 fn name(pair: &str) -> Vec<u8> {
-    let name = pair.split('=').next().unwrap_or_default();
-    let (mut decoded, mut rest) = (Vec::with_capacity(name.len()), name.as_bytes());
+    percent_decode(pair.split('=').next().unwrap_or_default())
+}
+
+/// Decodes `%XX`. Other uses of `%` stay as they are.
+pub(crate) fn percent_decode(text: &str) -> Vec<u8> {
+    let (mut decoded, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let [first, after @ ..] = rest {
         let escaped = match (first, after) {
             (b'%', [high, low, ..]) => std::str::from_utf8(&[*high, *low])

@@ -54,6 +54,11 @@ impl Allowance {
         Some(ready).filter(|ready| *ready > now)
     }
 
+    /// When it is full again.
+    pub(super) fn full_at(&self) -> Instant {
+        self.reset
+    }
+
     /// Takes what a request needs.
     pub(super) fn take(&mut self, needed: f64) {
         self.remaining -= needed;

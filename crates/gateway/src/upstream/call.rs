@@ -8,7 +8,8 @@ use headworks_core::TargetId;
 use headworks_h1::CallProgress;
 use headworks_service::config::format_duration;
 use headworks_service::outbound::error_chain;
-use http::{HeaderMap, Method, Request, Response};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 
 use super::{ClientPool, Upstream, UpstreamBody, detach, echo, headers};
@@ -152,7 +153,7 @@ impl Upstream {
         if let Some(answer) = direct.await {
             return answer.map(|answer| answer.map(UpstreamBody::Direct));
         }
-        let progress = progress.clone();
+        let (progress, length) = (progress.clone(), body.len());
         let mut request = Request::new(Full::new(body).map_frame(move |frame| {
             // The client reads the body once it is connected.
             progress.set_sent(true);
@@ -161,6 +162,10 @@ impl Upstream {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
+        // A body that is watched while it is sent does not tell its length, and would be chunked,
+        // which some servers do not accept.
+        let length = HeaderValue::from(length);
+        request.headers_mut().insert(CONTENT_LENGTH, length);
         match client_pool.outbound.send(request).await {
             // The client skips other interim responses. A 101 is final, and nobody asked for it.
             Ok(response) if response.status().is_informational() => {

@@ -44,9 +44,10 @@ struct HostPool {
 impl ClientPool {
     /// Creates an empty pool, with its own pool in the HTTP client.
     pub(crate) fn new(outbound: &Outbound, idle_timeout: Duration) -> Arc<ClientPool> {
+        let outbound = outbound.with_own_pool(idle_timeout);
         Arc::new(ClientPool {
-            idle_timeout: idle_timeout.min(outbound.idle_timeout()),
-            outbound: outbound.with_own_pool(),
+            idle_timeout: outbound.idle_timeout(),
+            outbound,
             hosts: Mutex::default(),
         })
     }
@@ -147,8 +148,9 @@ impl ClientPool {
         }
         // The most recently used connection is the least likely to be closed, and surplus ones time
         // out.
-        while let Some((connection, _)) = host_pool.idle.pop() {
-            if connection.is_reusable() {
+        while let Some((connection, since)) = host_pool.idle.pop() {
+            // The task that closes them may be late.
+            if since.elapsed() < self.idle_timeout && connection.is_reusable() {
                 return Some(Some(connection));
             }
         }
@@ -270,7 +272,9 @@ impl DirectBody {
             return;
         }
         let (connection, return_to) = (self.connection.take(), self.return_to.take());
+        // Surplus bytes are a response to no request.
         if let (Some(connection), Some((client_pool, target, host))) = (connection, return_to)
+            && connection.input.is_empty()
             && let Some(client_pool) = client_pool.upgrade()
         {
             client_pool.keep(target, &host, connection);

@@ -18,17 +18,25 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio_util::sync::CancellationToken;
 
-use super::Hints;
-use super::allowance::Allowance;
-
 /// Most models of an upstream that are judged. Clients choose the names, so the number is bounded.
 const MAX_MODELS: usize = 1000;
 /// Most tenants that are remembered per model.
 const MAX_TENANTS: usize = 64;
 /// Most failed bodies that are remembered per tenant.
 const MAX_BODIES: usize = 32;
-/// How long a success proves that the upstream serves others than the tenants that get errors.
+/// How long a success proves that the upstream serves others than the tenants that get errors, and
+/// how long an error of one tenant counts beside that of another: several tenants suspend a model
+/// for all only if they get errors at about the same time.
 const PROOF: Duration = Duration::from_secs(10);
+/// Longest suspension of a model for all tenants because of overload, until the first probe. The
+/// requests of a tenant can cause a 429 too, so a longer time holds for the rejected tenants alone.
+const LONGEST_FOR_ALL: Duration = Duration::from_secs(60);
+/// How long others wait for a probe. An overloaded upstream refuses at once, so a probe that was
+/// not refused by then is being served, however long that takes.
+const PROBE_PATIENCE: Duration = Duration::from_secs(2);
+/// The same after faults: the upstream may hang, so the time doubles with every probe that says
+/// nothing.
+const FAULT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// When faults suspend an upstream, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +60,39 @@ pub(crate) struct Viewpoint<'a> {
 pub(crate) enum Wait {
     /// The end of a suspension.
     Until(Instant),
-    /// The outcome of another request, which probes the upstream. Cancelled when it is known.
-    Probe(CancellationToken),
+    /// The outcome of another request, which probes the upstream.
+    Probe(ProbeOutcome),
+}
+
+impl Wait {
+    /// The later of both events.
+    pub(super) fn and(self, other: Wait) -> Wait {
+        match (self, other) {
+            (Wait::Until(one), Wait::Until(other)) => Wait::Until(one.max(other)),
+            // Only the end of a suspension has a known time. A probe is awaited after that.
+            (until @ Wait::Until(_), _) | (_, until @ Wait::Until(_)) => until,
+            (probe, _) => probe,
+        }
+    }
+}
+
+/// The outcome of a probe, which others await for a limited time.
+#[derive(Clone, Debug)]
+pub(crate) struct ProbeOutcome {
+    /// Cancelled when the outcome is known.
+    known: CancellationToken,
+    /// When nobody waits for it any longer.
+    overdue_at: Instant,
+}
+
+impl ProbeOutcome {
+    /// Completes when the outcome is known or overdue.
+    pub(crate) async fn wait(&self) {
+        tokio::select! {
+            () = self.known.cancelled() => {}
+            () = tokio::time::sleep_until(self.overdue_at.into()) => {}
+        }
+    }
 }
 
 /// A suspension in force, for statistics.
@@ -63,6 +102,8 @@ pub(crate) struct Suspended {
     /// `None` for all tenants.
     pub(crate) tenant: Option<Arc<str>>,
     pub(crate) left: Duration,
+    /// Whether the upstream rejected requests because of its load.
+    pub(crate) overloaded: bool,
     /// Whether no known tenant can use the model.
     pub(crate) concerns_all: bool,
 }
@@ -79,9 +120,10 @@ struct ModelHealth {
     /// For all tenants.
     suspension: Option<Suspension>,
     tenants: Vec<TenantHealth>,
-    /// Requests and tokens that the provider says are left, for all tenants.
-    requests: Option<Allowance>,
-    tokens: Option<Allowance>,
+    /// Whether the upstream ever served it, so that it exists.
+    is_served: bool,
+    /// The last outcome of any kind.
+    seen: Option<Instant>,
 }
 
 /// Recent outcomes of one tenant.
@@ -95,26 +137,53 @@ struct TenantHealth {
     failed: SmallVec<[Key; 2]>,
     /// Whether it was rejected because of load since the last success.
     overloaded: bool,
+    /// The last error.
+    errored: Option<Instant>,
     /// The last outcome of any kind. Of the tenants that are not suspended, the one that was idle
     /// longest is forgotten first.
     seen: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    Overload,
+    Faults,
 }
 
 /// A suspension. After its end, one request at a time probes the upstream until one is served.
 #[derive(Debug)]
 struct Suspension {
     until: Instant,
-    /// Set while a request probes the upstream. Cancelled when its outcome is known.
-    probe: Option<CancellationToken>,
+    cause: Cause,
+    /// Set while a request probes the upstream.
+    probe: Option<ProbeOutcome>,
+    /// How long others wait for a probe.
+    patience: Duration,
 }
 
 impl Suspension {
     fn wait(&self, now: Instant) -> Option<Wait> {
         match &self.probe {
             _ if self.until > now => Some(Wait::Until(self.until)),
-            Some(probe) => Some(Wait::Probe(probe.clone())),
-            None => None,
+            Some(probe) if probe.overdue_at > now => Some(Wait::Probe(probe.clone())),
+            _ => None,
         }
+    }
+
+    /// Whether an overloaded upstream has not refused a probe for long enough.
+    fn is_refuted(&self, now: Instant) -> bool {
+        let probe = self.probe.as_ref();
+        self.cause == Cause::Overload && probe.is_some_and(|probe| probe.overdue_at <= now)
+    }
+
+    fn begin_probe(&mut self, known: &CancellationToken, now: Instant) {
+        if self.probe.is_some() {
+            self.patience *= 2;
+        }
+        self.probe = Some(ProbeOutcome {
+            known: known.clone(),
+            overdue_at: now + self.patience,
+        });
     }
 
     fn is_over(&self, now: Instant) -> bool {
@@ -130,7 +199,7 @@ fn is_over(suspension: &Option<Suspension>, now: Instant) -> bool {
 
 /// Suspends until `until`, or longer if that is so already. Requests that wait for a probe are
 /// woken: they wait for the new end.
-fn suspend(suspension: &mut Option<Suspension>, until: Instant) {
+fn suspend(suspension: &mut Option<Suspension>, until: Instant, cause: Cause) {
     if suspension
         .as_ref()
         .is_some_and(|known| known.until >= until)
@@ -138,12 +207,21 @@ fn suspend(suspension: &mut Option<Suspension>, until: Instant) {
         return;
     }
     end(suspension);
-    *suspension = Some(Suspension { until, probe: None });
+    let patience = match cause {
+        Cause::Overload => PROBE_PATIENCE,
+        Cause::Faults => FAULT_PATIENCE,
+    };
+    *suspension = Some(Suspension {
+        until,
+        cause,
+        probe: None,
+        patience,
+    });
 }
 
 fn end(suspension: &mut Option<Suspension>) {
     if let Some(probe) = suspension.take().and_then(|known| known.probe) {
-        probe.cancel();
+        probe.known.cancel();
     }
 }
 
@@ -155,6 +233,7 @@ impl TenantHealth {
             served: None,
             failed: SmallVec::new(),
             overloaded: false,
+            errored: None,
             seen: now,
         }
     }
@@ -165,8 +244,10 @@ impl TenantHealth {
             .is_some_and(|one| !one.is_over(now))
     }
 
-    fn gets_errors(&self) -> bool {
-        self.overloaded || !self.failed.is_empty()
+    /// Whether it got an error since the last success, and lately.
+    fn gets_errors(&self, now: Instant) -> bool {
+        let recent = |errored| now.saturating_duration_since(errored) < PROOF;
+        (self.overloaded || !self.failed.is_empty()) && self.errored.is_some_and(recent)
     }
 }
 
@@ -200,29 +281,37 @@ impl ModelHealth {
         let own = self.find(at.tenant).and_then(|one| one.suspension.as_ref());
         let suspended = [self.suspension.as_ref(), own].into_iter().flatten();
         let suspended = suspended.filter_map(|suspension| suspension.wait(now));
-        let ready =
-            |allowance: &Option<Allowance>, needed| allowance.as_ref()?.ready_at(needed, now);
-        let allowed = [
-            ready(&self.requests, 1.0),
-            ready(&self.tokens, at.tokens as f64),
-        ];
-        let allowed = allowed.into_iter().flatten().map(Wait::Until);
-        suspended
-            .chain(allowed)
-            .reduce(|one, other| match (one, other) {
-                (Wait::Until(one), Wait::Until(other)) => Wait::Until(one.max(other)),
-                // Only the end of a suspension has a known time. A probe is awaited after that.
-                (until @ Wait::Until(_), _) | (_, until @ Wait::Until(_)) => until,
-                (probe, _) => probe,
-            })
+        suspended.reduce(Wait::and)
+    }
+
+    /// Whether its state decides about requests, now or soon.
+    fn matters(&self, now: Instant) -> bool {
+        let is_recent = |one: &TenantHealth| {
+            let idle = now.saturating_duration_since(one.seen);
+            one.is_suspended(now) || idle < PROOF
+        };
+        let ends_at = self.suspension.as_ref().map(|one| one.until);
+        ends_at.is_some_and(|until| until + PROOF > now) || self.tenants.iter().any(is_recent)
+    }
+
+    /// Ends all suspensions.
+    fn end(&mut self) {
+        end(&mut self.suspension);
+        let tenants = self.tenants.iter_mut();
+        tenants.for_each(|one| end(&mut one.suspension));
     }
 
     /// Suspends the model for all tenants if several get errors and no other is served.
-    fn judge_all(&mut self, enough: impl Fn(usize) -> bool, until: Instant, now: Instant) {
-        let failing = || self.tenants.iter().filter(|one| one.gets_errors());
+    fn judge_all(
+        &mut self,
+        enough: impl Fn(usize) -> bool,
+        (until, cause): (Instant, Cause),
+        now: Instant,
+    ) {
+        let failing = || self.tenants.iter().filter(|one| one.gets_errors(now));
         let proves = |one: &TenantHealth| {
             let recent = |served| now.saturating_duration_since(served) < PROOF;
-            !one.gets_errors() && one.served.is_some_and(recent)
+            !one.gets_errors(now) && one.served.is_some_and(recent)
         };
         if failing().count() < 2 || self.tenants.iter().any(proves) {
             return;
@@ -235,11 +324,15 @@ impl ModelHealth {
         if !(is_over(&self.suspension, now) || enough(bodies.len())) {
             return;
         }
-        suspend(&mut self.suspension, until);
+        let until = match cause {
+            Cause::Overload => until.min(now + LONGEST_FOR_ALL),
+            Cause::Faults => until,
+        };
+        suspend(&mut self.suspension, until, cause);
         // Counting starts anew: the tenants are on probation after the suspension.
-        for one in self.tenants.iter_mut().filter(|one| one.gets_errors()) {
+        for one in self.tenants.iter_mut().filter(|one| one.gets_errors(now)) {
             (one.overloaded, one.failed) = (false, SmallVec::new());
-            suspend(&mut one.suspension, until);
+            suspend(&mut one.suspension, until, cause);
         }
     }
 }
@@ -264,28 +357,26 @@ impl UpstreamHealth {
         if let Some(wait) = health.wait(at, now) {
             return Err(wait);
         }
-        let taken = [
-            (&mut health.requests, 1.0),
-            (&mut health.tokens, at.tokens as f64),
-        ];
-        for (allowance, needed) in taken {
-            allowance
-                .iter_mut()
-                .for_each(|allowance| allowance.take(needed));
-        }
         let own = health
             .tenants
             .iter_mut()
             .find(|one| one.tenant == *at.tenant);
-        let own = own.and_then(|one| one.suspension.as_mut());
-        let mut suspensions: SmallVec<[&mut Suspension; 2]> =
-            health.suspension.as_mut().into_iter().chain(own).collect();
-        if suspensions.is_empty() {
+        let own = own.map(|one| &mut one.suspension);
+        let mut suspensions: SmallVec<[&mut Option<Suspension>; 2]> =
+            [&mut health.suspension].into_iter().chain(own).collect();
+        for suspension in &mut suspensions {
+            if suspension.as_ref().is_some_and(|one| one.is_refuted(now)) {
+                end(suspension);
+            }
+        }
+        let suspensions = suspensions.into_iter().filter_map(Option::as_mut);
+        let mut suspensions = suspensions.peekable();
+        if suspensions.peek().is_none() {
             return Ok(None);
         }
         let ended = CancellationToken::new();
-        for suspension in &mut suspensions {
-            suspension.probe = Some(ended.clone());
+        for suspension in suspensions {
+            suspension.begin_probe(&ended, now);
         }
         Ok(Some(Probe {
             health: self.clone(),
@@ -295,17 +386,6 @@ impl UpstreamHealth {
         }))
     }
 
-    /// Records what the provider says is left of its rate limits.
-    pub(crate) fn limited(&self, at: Viewpoint<'_>, hints: &Hints, now: Instant) {
-        let [requests, tokens] =
-            [hints.requests, hints.tokens].map(|stated| Allowance::new(stated, now));
-        if requests.is_some() || tokens.is_some() {
-            self.with(at.model, now, |health| {
-                (health.requests, health.tokens) = (requests, tokens);
-            });
-        }
-    }
-
     /// Records that a successful response begins.
     pub(crate) fn answered(&self, at: Viewpoint<'_>, now: Instant) {
         self.with(at.model, now, |health| {
@@ -313,6 +393,7 @@ impl UpstreamHealth {
             if is_over(&health.suspension, now) {
                 end(&mut health.suspension);
             }
+            health.is_served = true;
             let one = health.tenant(at.tenant, now);
             (one.served, one.overloaded) = (Some(now), false);
             if is_over(&one.suspension, now) {
@@ -337,8 +418,9 @@ impl UpstreamHealth {
         self.with(at.model, now, |health| {
             let one = health.tenant(at.tenant, now);
             (one.served, one.overloaded) = (None, true);
-            suspend(&mut one.suspension, now + rest);
-            health.judge_all(|_| true, now + rest, now);
+            one.errored = Some(now);
+            suspend(&mut one.suspension, now + rest, Cause::Overload);
+            health.judge_all(|_| true, (now + rest, Cause::Overload), now);
         });
     }
 
@@ -351,14 +433,14 @@ impl UpstreamHealth {
         let until = now + rule.suspend_for;
         self.with(at.model, now, |health| {
             let one = health.tenant(at.tenant, now);
-            one.served = None;
+            (one.served, one.errored) = (None, Some(now));
             if !one.failed.contains(&body) && one.failed.len() < MAX_BODIES.max(threshold) {
                 one.failed.push(body);
             }
             if is_over(&one.suspension, now) || one.failed.len() >= threshold {
-                suspend(&mut one.suspension, until);
+                suspend(&mut one.suspension, until, Cause::Faults);
             }
-            health.judge_all(|bodies| bodies >= threshold, until, now);
+            health.judge_all(|bodies| bodies >= threshold, (until, Cause::Faults), now);
         });
     }
 
@@ -378,6 +460,39 @@ impl UpstreamHealth {
         let counted = one.failed.len() < before;
         if counted && one.failed.len() < rule.threshold as usize && !one.overloaded {
             end(&mut one.suspension);
+        }
+    }
+
+    /// Takes a suspension that another process has begun.
+    pub(crate) fn suspend_until(
+        &self,
+        (model, tenant): (&str, Option<&Arc<str>>),
+        until: Instant,
+        overloaded: bool,
+        now: Instant,
+    ) {
+        let cause = match overloaded {
+            true => Cause::Overload,
+            false => Cause::Faults,
+        };
+        self.with(model, now, |health| match tenant {
+            Some(tenant) => suspend(&mut health.tenant(tenant, now).suspension, until, cause),
+            None => suspend(&mut health.suspension, until, cause),
+        });
+    }
+
+    /// Ends a suspension that another process has ended, because the upstream served a request.
+    pub(crate) fn resume(&self, model: &str, tenant: Option<&Arc<str>>) {
+        let mut models = self.models.lock();
+        let Some(health) = models.get_mut(model) else {
+            return;
+        };
+        match tenant {
+            None => end(&mut health.suspension),
+            Some(tenant) => {
+                let own = health.tenants.iter_mut().find(|one| one.tenant == *tenant);
+                own.into_iter().for_each(|own| end(&mut own.suspension));
+            }
         }
     }
 
@@ -401,6 +516,7 @@ impl UpstreamHealth {
                         model: model.clone(),
                         tenant: tenant.cloned(),
                         left: suspension.until - now,
+                        overloaded: suspension.cause == Cause::Overload,
                         concerns_all,
                     });
                 }
@@ -413,21 +529,27 @@ impl UpstreamHealth {
     fn with(&self, model: &str, now: Instant, change: impl FnOnce(&mut ModelHealth)) {
         let mut models = self.models.lock();
         if let Some(health) = models.get_mut(model) {
+            health.seen = Some(now);
             return change(health);
         }
         if models.len() >= MAX_MODELS {
-            models.retain(|_, health| {
-                let matters = |one: &TenantHealth| {
-                    let idle = now.saturating_duration_since(one.seen);
-                    one.is_suspended(now) || idle < PROOF
-                };
-                health.suspension.is_some() || health.tenants.iter().any(matters)
-            });
+            models.retain(|_, health| health.matters(now));
         }
-        // If it is still full, further models are not judged: real ones were there first.
-        if models.len() < MAX_MODELS {
-            change(models.entry(model.to_owned()).or_default());
+        if models.len() >= MAX_MODELS {
+            // Clients invent names, and the upstream may reject them with 429. So the one that was
+            // idle longest goes, of those that were never served.
+            let invented = models.iter().filter(|(_, health)| !health.is_served);
+            let longest_idle = invented.min_by_key(|(_, health)| health.seen);
+            let Some(name) = longest_idle.map(|(name, _)| name.clone()) else {
+                return;
+            };
+            if let Some(mut health) = models.remove(&name) {
+                health.end();
+            }
         }
+        let health = models.entry(model.to_owned()).or_default();
+        health.seen = Some(now);
+        change(health);
     }
 }
 
@@ -451,7 +573,8 @@ impl Drop for Probe {
             let own = own.and_then(|one| one.suspension.as_mut());
             for suspension in health.suspension.as_mut().into_iter().chain(own) {
                 // A later suspension may have a probe of its own.
-                drop(suspension.probe.take_if(|probe| *probe == self.ended));
+                let is_own = |probe: &mut ProbeOutcome| probe.known == self.ended;
+                drop(suspension.probe.take_if(is_own));
             }
         }
         drop(models);
@@ -515,6 +638,62 @@ mod tests {
         fn begin(&self, tenant: &str) -> Result<Option<Probe>, Wait> {
             self.at(tenant, |at| self.health.begin(at, self.now))
         }
+    }
+
+    #[test]
+    fn errors_of_long_ago_do_not_count_beside_those_of_another_tenant() {
+        let judged = Judged::new();
+        judged.failed("a", 1);
+        judged.overloaded("b");
+        assert!(judged.is_suspended("c"), "both at once concern all");
+        let mut judged = Judged {
+            now: judged.now + Duration::from_secs(60),
+            ..Judged::new()
+        };
+        judged.failed("a", 1);
+        judged.now += Duration::from_secs(12);
+        judged.failed("b", 2);
+        assert!(!judged.is_suspended("c"));
+        judged.now += Duration::from_secs(30);
+        judged.overloaded("a");
+        judged.now += Duration::from_secs(30);
+        judged.overloaded("b");
+        assert!(judged.is_suspended("b") && !judged.is_suspended("c"));
+    }
+
+    #[test]
+    fn a_slow_probe_of_an_overloaded_upstream_does_not_hold_up_others() {
+        let mut judged = Judged::new();
+        judged.overloaded("a");
+        judged.overloaded("b");
+        judged.now += Duration::from_secs(6);
+        let slow = judged.begin("a").unwrap();
+        assert!(slow.is_some(), "it probes");
+        assert!(matches!(judged.begin("c"), Err(Wait::Probe(_))));
+        judged.now += PROBE_PATIENCE;
+        assert!(
+            matches!(judged.begin("c"), Ok(None)),
+            "it was not refused at once"
+        );
+        assert!(matches!(judged.begin("c"), Ok(None)));
+        drop(slow);
+        assert!(!judged.is_suspended("c"));
+    }
+
+    #[test]
+    fn a_hung_probe_of_a_failing_upstream_is_followed_by_few_others() {
+        let mut judged = Judged::new();
+        judged.failed("a", 1);
+        judged.failed("b", 2);
+        judged.now += Duration::from_secs(6);
+        let mut probes = Vec::new();
+        for _ in 0..600 {
+            if let Ok(probe) = judged.begin("c") {
+                probes.push(probe.expect("a suspended upstream is probed"));
+            }
+            judged.now += Duration::from_secs(1);
+        }
+        assert_eq!(probes.len(), 6, "after 10, 30, 70, 150 and 310 s");
     }
 
     #[test]
@@ -646,16 +825,51 @@ mod tests {
     }
 
     #[test]
-    fn the_allowance_of_a_provider_is_obeyed_by_all_tenants() {
+    fn two_tenants_rejected_for_an_hour_stop_the_others_for_a_minute() {
         let mut judged = Judged::new();
-        let mut hints = Hints::default();
-        hints.requests.remaining = Some(2.0);
-        hints.requests.reset = Some(Duration::from_secs(60));
-        judged.at("a", |at| judged.health.limited(at, &hints, judged.now));
-        assert!(judged.begin("a").is_ok() && judged.begin("b").is_ok());
-        assert!(matches!(judged.begin("c"), Err(Wait::Until(_))));
-        judged.now += Duration::from_secs(60);
-        assert!(judged.begin("c").is_ok());
+        let hour = Duration::from_secs(3600);
+        for tenant in ["a", "b"] {
+            judged.at(tenant, |at| judged.health.overloaded(at, hour, judged.now));
+        }
+        assert!(judged.is_suspended("c"));
+        judged.now += LONGEST_FOR_ALL;
+        let probe = judged.begin("c").expect("it may probe");
+        judged.served("c");
+        drop(probe);
+        assert!(!judged.is_suspended("d"));
+        assert!(judged.is_suspended("a") && judged.is_suspended("b"));
+        judged.now += hour - LONGEST_FOR_ALL - Duration::from_secs(1);
+        assert!(judged.is_suspended("a") && judged.is_suspended("b"));
+    }
+
+    #[test]
+    fn invented_names_do_not_keep_a_model_from_being_judged() {
+        let mut judged = Judged::new();
+        let hour = Duration::from_secs(3600);
+        judged.served("other");
+        judged.overloaded("other");
+        for number in 0..2 * MAX_MODELS {
+            judged.now += Duration::from_micros(1);
+            for tenant in ["a", "b"] {
+                let (model, tenant) = (number.to_string(), tenant.into());
+                let at = Viewpoint {
+                    model: &model,
+                    tenant: &tenant,
+                    tokens: 0,
+                };
+                judged.health.overloaded(at, hour, judged.now);
+            }
+        }
+        assert!(judged.health.models.lock().len() <= MAX_MODELS);
+        assert!(judged.is_suspended("other"), "a served model is kept");
+        let (model, tenant) = ("new", &"c".into());
+        let at = Viewpoint {
+            model,
+            tenant,
+            tokens: 0,
+        };
+        judged.health.overloaded(at, hour, judged.now);
+        assert!(judged.health.wait(at, judged.now).is_some());
     }
 
     #[test]

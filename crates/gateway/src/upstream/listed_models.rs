@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use headworks_service::outbound::Outbound;
-use http::{HeaderValue, Request};
+use http::{HeaderMap, HeaderValue, Request};
 use http_body_util::{BodyExt, Full, Limited};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -24,33 +24,59 @@ const RETRY: Duration = Duration::from_secs(30);
 const TIMEOUT: Duration = Duration::from_secs(5);
 const LARGEST_LIST: usize = 4 << 20;
 
-/// A list of models, and until when it holds.
-type KeptList = (Instant, Arc<[String]>);
+/// A list of models.
+#[derive(Debug)]
+struct KeptList {
+    models: Arc<[String]>,
+    until: Instant,
+    /// Where the list is from. A reload may change both.
+    url: String,
+    headers: HeaderMap,
+}
+
+impl KeptList {
+    fn is_from(&self, upstream: &Upstream) -> bool {
+        self.url == upstream.settings.url && self.headers == upstream.headers
+    }
+}
+
+/// The list of one upstream. It is locked while the upstream is asked, so that clients which ask at
+/// the same time cause one call: these calls count against no limit.
+type UpstreamList = Arc<tokio::sync::Mutex<Option<KeptList>>>;
 
 /// Lists of models by the name of their upstream.
 #[derive(Debug, Default)]
 pub(crate) struct ListedModels {
-    lists: Mutex<HashMap<Arc<str>, KeptList>>,
+    lists: Mutex<HashMap<Arc<str>, UpstreamList>>,
 }
 
 impl ListedModels {
     /// The models that an upstream lists. Without a list, the last one counts.
     pub(crate) async fn of(&self, upstream: &Upstream, outbound: &Outbound) -> Arc<[String]> {
+        let list = self
+            .lists
+            .lock()
+            .entry(upstream.label.clone())
+            .or_default()
+            .clone();
+        let mut known = list.lock().await;
+        known.take_if(|list| !list.is_from(upstream));
         let now = Instant::now();
-        let known = self.lists.lock().get(&upstream.label).cloned();
-        if let Some((until, models)) = &known
-            && *until > now
-        {
-            return models.clone();
+        if let Some(list) = known.as_ref().filter(|list| list.until > now) {
+            return list.models.clone();
         }
         let asked = tokio::time::timeout(TIMEOUT, ask(upstream, outbound)).await;
-        let (kept, models) = match (asked.ok().flatten(), known) {
+        let (kept, models) = match (asked.ok().flatten(), known.take()) {
             (Some(models), _) => (KEPT, models.into()),
-            (None, Some((_, models))) => (RETRY, models),
+            (None, Some(list)) => (RETRY, list.models),
             (None, None) => (RETRY, Arc::from([])),
         };
-        let entry = (now + kept, models.clone());
-        self.lists.lock().insert(upstream.label.clone(), entry);
+        *known = Some(KeptList {
+            models: models.clone(),
+            until: now + kept,
+            url: upstream.settings.url.clone(),
+            headers: upstream.headers.clone(),
+        });
         models
     }
 }

@@ -3,6 +3,7 @@
 
 mod address;
 mod allowance;
+mod allowances;
 mod body;
 mod call;
 mod client_pool;
@@ -19,8 +20,9 @@ use std::time::{Duration, Instant};
 use headworks_core::{TargetId, TargetState, Time};
 use http::{HeaderMap, HeaderValue};
 
-pub(crate) use address::Address;
+pub(crate) use address::{Address, percent_decode};
 pub(crate) use allowance::StatedLimit;
+pub(crate) use allowances::Allowances;
 pub(crate) use body::UpstreamBody;
 pub(crate) use call::{CallError, ForwardedRequest, UpstreamResponse};
 pub(crate) use client_pool::ClientPool;
@@ -56,6 +58,16 @@ pub(crate) struct Upstream {
     headers: HeaderMap,
     pub(crate) metrics: Arc<UpstreamMetrics>,
     pub(crate) health: Arc<UpstreamHealth>,
+    /// Of its account, which other entries of its pool may share.
+    allowances: Arc<Allowances>,
+}
+
+/// State of an upstream that outlives a reload.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UpstreamState {
+    pub(crate) metrics: Arc<UpstreamMetrics>,
+    pub(crate) health: Arc<UpstreamHealth>,
+    pub(crate) allowances: Arc<Allowances>,
 }
 
 impl Upstream {
@@ -63,7 +75,7 @@ impl Upstream {
         (id, target): (UpstreamId, TargetId),
         settings: UpstreamSettings,
         limit: Option<usize>,
-        (metrics, health): (Arc<UpstreamMetrics>, Arc<UpstreamHealth>),
+        state: UpstreamState,
     ) -> Upstream {
         Upstream {
             id,
@@ -74,9 +86,28 @@ impl Upstream {
             address: Address::parse(&settings.url).ok(),
             headers: headers::upstream_headers(&settings),
             settings,
-            metrics,
-            health,
+            metrics: state.metrics,
+            health: state.health,
+            allowances: state.allowances,
         }
+    }
+
+    /// The event that a request has to await, if any. Changes nothing.
+    pub(crate) fn wait(&self, at: Viewpoint<'_>, now: Instant) -> Option<Wait> {
+        let allowed = self.allowances.ready_at(at, now).map(Wait::Until);
+        let waits = self.health.wait(at, now).into_iter().chain(allowed);
+        waits.reduce(Wait::and)
+    }
+
+    /// Begins a call. On probation, the returned guard makes others wait until it is dropped.
+    pub(crate) fn begin(&self, at: Viewpoint<'_>, now: Instant) -> Result<Option<Probe>, Wait> {
+        self.allowances
+            .begin(at, now, || self.health.begin(at, now))
+    }
+
+    /// Records what the provider says is left of its rate limits.
+    pub(crate) fn limited(&self, at: Viewpoint<'_>, hints: &Hints, now: Instant) {
+        self.allowances.limited(at, hints, now);
     }
 
     pub(crate) fn name(&self) -> &str {

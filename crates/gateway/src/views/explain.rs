@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use headworks_core::Cost;
 use headworks_service::panel::{Explanation, Fact};
+use jiff::Timestamp;
 
+use crate::gates::{WaitingRequest, reached_limits};
 use crate::history::{HistoryEntry, Stage};
 use crate::shared::Shared;
 
@@ -13,7 +16,7 @@ pub(super) fn explain(shared: &Shared, id: &str) -> Option<Explanation> {
     Some(Explanation {
         subject: id.to_owned(),
         summary: summary(&entry),
-        facts: facts(&entry),
+        facts: facts(shared, &entry),
     })
 }
 
@@ -40,7 +43,34 @@ fn summary(entry: &HistoryEntry) -> String {
     format!("it {waited}, {then}")
 }
 
-fn facts(entry: &HistoryEntry) -> Vec<Fact> {
+/// The limits that block a request now, if it is queued.
+fn blocked_now(shared: &Shared, entry: &HistoryEntry) -> Option<String> {
+    if entry.stage != Stage::Waiting || entry.position == 0 {
+        return None;
+    }
+    let request = WaitingRequest {
+        tenant: &entry.tenant,
+        pools: &entry.pools,
+        cost: Cost(entry.estimate),
+    };
+    let reached = reached_limits(shared, request);
+    Some(match reached.is_empty() {
+        true => "no limit: other requests are ahead of it".to_owned(),
+        false => reached.join(" and "),
+    })
+}
+
+/// Place of a queued request among those of its class, by arrival.
+fn position_now(shared: &Shared, entry: &HistoryEntry) -> usize {
+    let mut position = 1;
+    shared.history.since(Timestamp::MIN, |other| {
+        let waits = other.stage == Stage::Waiting && other.position > 0;
+        position += usize::from(waits && other.class == entry.class && other.number < entry.number);
+    });
+    position
+}
+
+fn facts(shared: &Shared, entry: &HistoryEntry) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut add = |name: &str, value: String| {
         facts.push(Fact {
@@ -55,7 +85,16 @@ fn facts(entry: &HistoryEntry) -> Vec<Fact> {
     add("position on arrival", entry.position.to_string());
     add("waited", millis(entry.waited));
     if let Some(held) = &entry.held_by {
-        add("blocked by", held.clone());
+        add("blocked on arrival by", held.clone());
+        add("wait expected on arrival", millis(entry.expected_wait));
+    }
+    if let Some(blocked) = blocked_now(shared, entry) {
+        add("blocked now by", blocked);
+        add("position now", position_now(shared, entry).to_string());
+        let passed = Timestamp::now().duration_since(entry.arrived);
+        let passed = Duration::try_from(passed).unwrap_or_default();
+        let left = entry.expected_wait.map(|wait| wait.saturating_sub(passed));
+        add("expected to be granted in", millis(left));
     }
     if entry.aged {
         add(

@@ -9,6 +9,10 @@ use headworks_service::metrics::{Collect, Exposition, Family};
 use crate::shared::Shared;
 use crate::upstream::BUCKET_BOUNDS;
 
+const DELAYED: Family = Family::gauge(
+    "headworks_gateway_delayed",
+    "Requests that wait for the end of a suspension.",
+);
 const WAITING: Family = Family::gauge("headworks_gateway_waiting", "Queued requests, by class.");
 const RUNNING: Family = Family::gauge(
     "headworks_gateway_running",
@@ -60,6 +64,15 @@ const FIRST_TOKEN: Family = Family::histogram(
     "Time from the grant to the first byte of a response body.",
 );
 
+const KEYS_AGE: Family = Family::gauge(
+    "headworks_gateway_keys_age_seconds",
+    "Time since the stored keys of the fleet were last read or confirmed.",
+);
+const USAGE_FAILED: Family = Family::gauge(
+    "headworks_gateway_usage_failed",
+    "1 if usage could not be written the last time, else 0.",
+);
+
 /// Collector of the gateway's metrics.
 pub(super) struct GatewayMetrics(pub(super) Arc<Shared>);
 
@@ -67,6 +80,13 @@ impl Collect for GatewayMetrics {
     fn collect(&self, out: &mut Exposition) {
         let view = self.0.permits.inspect();
         out.family(&RUNNING).sample(&[], view.running as f64);
+        out.family(&DELAYED).sample(&[], view.delayed as f64);
+        if let Some((age, _)) = self.0.clock.age() {
+            out.family(&KEYS_AGE).sample(&[], age.as_secs_f64());
+        }
+        let usage_failed = self.0.usage_failed.load(Ordering::Relaxed);
+        out.family(&USAGE_FAILED)
+            .sample(&[], f64::from(u8::from(usage_failed)));
         for (level, class) in view.classes.iter().enumerate() {
             let name = Class(u8::try_from(level).unwrap_or(u8::MAX)).to_string();
             collect_class(out, &name, class);

@@ -1,6 +1,10 @@
 //! Views of a running gateway: statistics, explanations, metrics and the console's panel.
 
+mod capacity_pools;
 mod explain;
+mod fleet;
+mod key_panel;
+mod keys;
 mod metrics;
 mod panel;
 mod routes;
@@ -18,7 +22,8 @@ use crate::gateway::Gateway;
 
 impl Gateway {
     /// Routes for the admin listener: `/admin/scheduler/stats`, `/admin/scheduler/queues`,
-    /// `/admin/explain/{id}` and `/admin/usage`.
+    /// `/admin/explain/{id}`, `/admin/usage`, and those for keys and tenants below
+    /// `/admin/gateway`.
     pub fn routes(&self) -> Router {
         routes::router(self.shared.clone())
     }
@@ -41,9 +46,29 @@ impl Gateway {
         ))
     }
 
+    /// The console's panel of keys and tenants.
+    #[must_use]
+    pub fn key_panel(&self) -> Arc<dyn Panel> {
+        Arc::new(key_panel::KeyPanel(self.shared.clone()))
+    }
+
     /// The console's panel of the gateway.
     #[must_use]
     pub fn panel(&self) -> Arc<dyn Panel> {
         Arc::new(panel::GatewayPanel(self.shared.clone()))
+    }
+
+    /// The console's panel of the fleet, if this process belongs to one.
+    #[must_use]
+    pub fn fleet_panel(&self) -> Option<Arc<dyn Panel>> {
+        let fleet = self.shared.fleet.clone()?;
+        Some(Arc::new(fleet::FleetPanel(fleet)))
+    }
+
+    /// Prometheus metrics of the fleet, if this process belongs to one.
+    #[must_use]
+    pub fn fleet_collector(&self) -> Option<Arc<dyn Collect>> {
+        let fleet = self.shared.fleet.clone()?;
+        Some(Arc::new(fleet::FleetMetrics(fleet)))
     }
 }

@@ -51,6 +51,7 @@ impl Panel for GatewayPanel {
                 ),
                 Widget::new("classes", "Classes", Body::Table(tables.classes())),
                 Widget::new("upstreams", "Upstreams", Body::Table(tables.upstreams())),
+                Widget::new("pools", "Capacity pools", Body::Table(tables.pools())),
                 Widget::new("tenants", "Tenants", Body::Table(tables.tenants())),
                 Widget::new(
                     "requests",

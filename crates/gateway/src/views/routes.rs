@@ -12,7 +12,7 @@ use http::header::CONTENT_TYPE;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{explain, stats};
+use super::{explain, keys, stats};
 use crate::shared::Shared;
 use crate::usage::UsageRow;
 
@@ -28,6 +28,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         )
         .route("/admin/explain/{id}", get(get_explanation))
         .route("/admin/usage", get(usage))
+        .merge(keys::router())
         .with_state(shared)
 }
 
@@ -59,9 +60,8 @@ async fn usage(
     Query(span): Query<Span>,
 ) -> Result<Response, HttpProblem> {
     let (from, to) = (span.from.unwrap_or(0), span.to.unwrap_or(u32::MAX));
-    let rows = tokio::task::spawn_blocking(move || shared.ledger.rows(from, to)).await;
+    let rows = shared.ledger.rows(from, to, shared.today()).await;
     let broken = |text: String| HttpProblem::new(StatusCode::INTERNAL_SERVER_ERROR, text);
-    let rows = rows.map_err(|cause| broken(cause.to_string()))?;
     let rows = rows.map_err(|error| broken(error.to_string()))?;
     match span.format.as_deref() {
         None | Some("json") => Ok(Json(json!({ "usage": rows })).into_response()),

@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-use headworks_core::{Class, ClassView, Rate, Reason, View};
+use headworks_core::{Class, ClassView, Config, Rate, Reason, View};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::capacity_pools::capacity_pools;
 use crate::shared::Shared;
 use crate::wire::class_name;
 
@@ -37,6 +38,7 @@ pub(super) fn stats(shared: &Shared) -> Value {
         "total_queued": shared.queue_counts.ever(),
         "running": view.running,
         "waiting": view.waiting,
+        "delayed": view.delayed,
         "capacity": {
             "max_concurrent": in_force.limits.concurrent,
             "max_rps": rate(in_force.limits.requests),
@@ -46,9 +48,26 @@ pub(super) fn stats(shared: &Shared) -> Value {
         },
         "rules_in_force": active.rules_in_force(Timestamp::now()),
         "upstreams": upstreams.collect::<Vec<_>>(),
+        "pools": pools(shared, &view, &in_force),
         "tenants": tenants(shared),
         "seconds_up": shared.started.elapsed().as_secs(),
     })
+}
+
+fn pools(shared: &Shared, view: &View, config: &Config) -> Value {
+    let rate = |rate: Option<Rate>| rate.map(Rate::as_per_second);
+    let pools = capacity_pools(shared, view, config).into_iter().map(|pool| {
+        json!({
+            "name": pool.name, "upstreams": pool.upstreams,
+            "waiting": pool.waiting, "running": pool.running,
+            "max_concurrent": pool.limits.concurrent,
+            "max_rps": rate(pool.limits.requests),
+            "max_tokens_per_sec": rate(pool.limits.cost),
+            "requests_free": pool.levels.0, "tokens_free": pool.levels.1,
+            "suspended_until": pool.suspended_for.map(|left| (Timestamp::now() + left).to_string()),
+        })
+    });
+    pools.collect()
 }
 
 /// Number of rejected requests: on arrival, shed, or expired in the queue.

@@ -6,6 +6,7 @@ use headworks_core::{Class, Config, Rate, Reason, TargetState, View};
 use headworks_service::panel::{Cell, Health, Line, LineKind, Paged, Row, Series, Unit};
 use jiff::Timestamp;
 
+use super::capacity_pools::capacity_pools;
 use crate::history::RequestHistory;
 use crate::shared::Shared;
 use crate::wire::class_name;
@@ -224,6 +225,35 @@ impl Tables<'_> {
             ("faults in a row", Unit::Count),
             ("request rate limit", Unit::PerSecond),
             ("token rate limit", Unit::TokensPerSecond),
+        ];
+        Paged::new(&names, rows.collect(), None)
+    }
+
+    pub(super) fn pools(&self) -> Paged {
+        let rate = |rate: Option<Rate>| known(rate.map(Rate::as_per_second));
+        let pools = capacity_pools(self.shared, self.view, self.config).into_iter();
+        let rows = pools.map(|pool| {
+            let cells = vec![
+                Cell::from(pool.name.as_str()),
+                Cell::Text(pool.upstreams.join(", ")),
+                (pool.waiting as f64).into(),
+                f64::from(pool.running).into(),
+                known(pool.limits.concurrent.map(f64::from)),
+                rate(pool.limits.requests),
+                rate(pool.limits.cost),
+                known(pool.suspended_for.map(|left| left.as_secs_f64())),
+            ];
+            Row::new(pool.name, cells)
+        });
+        let names = [
+            ("pool", Unit::Count),
+            ("upstreams", Unit::Count),
+            ("waiting", Unit::Count),
+            ("running", Unit::Count),
+            ("limit", Unit::Count),
+            ("request rate limit", Unit::PerSecond),
+            ("token rate limit", Unit::TokensPerSecond),
+            ("suspended for", Unit::Seconds),
         ];
         Paged::new(&names, rows.collect(), None)
     }

@@ -1,8 +1,11 @@
 //! Meter: reads the usage report of a response while its bytes pass.
 //!
 //! One reader serves JSON responses and event streams: it searches for the key `"usage"` followed
-//! by an object with token counts. Inside a JSON string the quotes are escaped, so generated text
-//! cannot pretend to be a report. Parsing whole responses would cost too much; see `docs/adr/0007`.
+//! by an object with token counts, where both APIs have it: in the response itself, and in an event
+//! also in its object `response` or `message`. Inside a JSON string the quotes are escaped, so
+//! generated text cannot pretend to be a report; nor can other objects, such as the arguments of a
+//! tool or the `metadata` of the request, which responses repeat. Parsing whole responses would
+//! cost too much; see `docs/adr/0007`.
 
 use std::sync::LazyLock;
 
@@ -18,7 +21,7 @@ static EVENT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"data:")
 /// End of a key.
 static KEY_END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\":"));
 /// Keys of generated text in the responses and events of both APIs.
-const TEXT_KEYS: [&[u8]; 7] = [
+const TEXT_KEYS: [&[u8]; 9] = [
     b"\"content",
     b"\"text",
     b"\"delta",
@@ -26,7 +29,13 @@ const TEXT_KEYS: [&[u8]; 7] = [
     b"\"partial_json",
     b"\"thinking",
     b"\"reasoning_content",
+    b"\"reasoning",
+    b"\"refusal",
 ];
+/// Objects of an event that contain a report.
+const REPORTING: [&[u8]; 2] = [b"\"response\"", b"\"message\""];
+/// Bytes before an object by which it is recognised as one of these.
+const TAIL: usize = 16;
 /// Approximate bytes of text per token.
 const BYTES_PER_TOKEN: u64 = 4;
 /// Largest usage object. A larger one is not a report.
@@ -57,10 +66,11 @@ impl Usage {
         }
     }
 
-    /// Applies a later report. Counts that it omits stay.
+    /// Applies a later report. Counts that it omits stay, and none becomes smaller: what was
+    /// reported has been generated.
     fn update(&mut self, later: Usage) {
-        self.input = later.input.or(self.input);
-        self.output = later.output.or(self.output);
+        self.input = later.input.max(self.input);
+        self.output = later.output.max(self.output);
     }
 }
 
@@ -129,7 +139,7 @@ fn read_at(bytes: &[u8]) -> Candidate {
     }
 }
 
-/// Returns the last usage report in `bytes`.
+/// Returns the usage that a response reports, which is not a stream.
 ///
 /// ```
 /// let answer = br#"{"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 9}}"#;
@@ -141,6 +151,109 @@ pub fn find_usage(bytes: &[u8]) -> Option<Usage> {
     let mut meter = Meter::default();
     meter.feed(bytes);
     meter.reported()
+}
+
+/// Depth of JSON objects and arrays, at the end of the bytes seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Nesting {
+    depth: u32,
+    in_string: bool,
+    after_backslash: bool,
+    after_newline: bool,
+    /// Whether the object at depth 2 is one of [`REPORTING`].
+    is_reporting: bool,
+    /// The last bytes.
+    before: [u8; TAIL],
+}
+
+impl Nesting {
+    fn advance(&mut self, all: &[u8]) {
+        let mut bytes = all;
+        while !bytes.is_empty()
+            && let Some(rest) = match self.in_string {
+                true => self.skip_string(bytes),
+                false => self.skip_structure(bytes, all),
+            }
+        {
+            bytes = rest;
+        }
+        self.before = self.tail_of(all);
+    }
+
+    /// The last bytes up to the end of `bytes`.
+    fn tail_of(&self, bytes: &[u8]) -> [u8; TAIL] {
+        let tail = &bytes[bytes.len().saturating_sub(TAIL)..];
+        let mut before = self.before;
+        before.rotate_left(tail.len());
+        before[TAIL - tail.len()..].copy_from_slice(tail);
+        before
+    }
+
+    /// Whether `bytes` end with the key of an object that contains a report.
+    fn names_reporting(&self, bytes: &[u8]) -> bool {
+        let before = self.tail_of(bytes);
+        let key = before.trim_ascii_end().strip_suffix(b":");
+        let key = key.map(<[u8]>::trim_ascii_end);
+        key.is_some_and(|key| REPORTING.iter().any(|name| key.ends_with(name)))
+    }
+
+    /// Whether a report may be here.
+    fn may_report(&self, events: bool) -> bool {
+        match self.depth {
+            2 => events && self.is_reporting,
+            depth => depth < 2,
+        }
+    }
+
+    /// Returns the bytes after the string, if it ends here. A line feed ends it too: it is not
+    /// valid in a string, so that a quote in a comment of a stream concerns its line only.
+    fn skip_string<'b>(&mut self, mut bytes: &'b [u8]) -> Option<&'b [u8]> {
+        if std::mem::take(&mut self.after_backslash) {
+            bytes = bytes.get(1..).unwrap_or_default();
+        }
+        loop {
+            let at = memchr::memchr3(b'"', b'\\', b'\n', bytes)?;
+            if bytes[at] != b'\\' {
+                self.in_string = false;
+                self.after_newline = bytes[at] == b'\n';
+                return Some(&bytes[at + 1..]);
+            }
+            match bytes.get(at + 2..) {
+                Some(rest) => bytes = rest,
+                None => {
+                    self.after_backslash = true;
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Returns the bytes after the quote that begins a string, if there is one. `bytes` are at the
+    /// end of `all`.
+    fn skip_structure<'b>(&mut self, bytes: &'b [u8], all: &[u8]) -> Option<&'b [u8]> {
+        for (at, byte) in bytes.iter().enumerate() {
+            match byte {
+                b'"' => {
+                    (self.in_string, self.after_newline) = (true, false);
+                    return Some(&bytes[at + 1..]);
+                }
+                b'{' | b'[' => {
+                    self.depth += 1;
+                    if self.depth == 2 {
+                        let seen = &all[..all.len() - bytes.len() + at];
+                        self.is_reporting = *byte == b'{' && self.names_reporting(seen);
+                    }
+                }
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                // An empty line separates events, which are JSON by themselves.
+                b'\n' if self.after_newline => self.depth = 0,
+                b'\n' => self.after_newline = true,
+                b'\r' => {}
+                _ => self.after_newline = false,
+            }
+        }
+        None
+    }
 }
 
 /// Position relative to a string of generated text, at the end of the bytes seen.
@@ -167,6 +280,8 @@ struct Counts {
 /// Incremental reader of a response. Its memory is bounded.
 #[derive(Debug, Default)]
 pub struct Meter {
+    /// Whether the response is a stream of events.
+    events: bool,
     usage: Option<Usage>,
     counts: Counts,
     /// The counts at the last usage report, which covers them.
@@ -177,12 +292,23 @@ pub struct Meter {
     text_start: u64,
     /// Unfinished candidate at the end of the bytes seen.
     carry: Vec<u8>,
+    /// The depth before the carried bytes.
+    nesting: Nesting,
     /// The last bytes, to recognize the end of an event.
     last: [u8; 4],
     seen: u64,
 }
 
 impl Meter {
+    /// A meter for a stream of events. The default one is for any other response.
+    #[must_use]
+    pub fn of_events() -> Meter {
+        Meter {
+            events: true,
+            ..Meter::default()
+        }
+    }
+
     /// Reads the next bytes of the response.
     pub fn feed(&mut self, bytes: &[u8]) {
         let mut ends = SmallVec::new();
@@ -218,10 +344,13 @@ impl Meter {
     /// Reads every report in `bytes` and adds the index of its end to `ends`. Returns the index
     /// from which on the bytes are needed again.
     fn scan(&mut self, bytes: &[u8], ends: &mut SmallVec<[usize; 2]>) -> usize {
-        let mut from = 0;
+        let (mut from, mut nested) = (0, 0);
         while let Some(found) = USAGE.find(&bytes[from..]) {
             let at = from + found;
+            self.nesting.advance(&bytes[nested..at]);
+            nested = at;
             match read_at(&bytes[at..]) {
+                _ if !self.nesting.may_report(self.events) => from = at + USAGE_KEY.len(),
                 Candidate::Usage(usage, end) => {
                     self.usage.get_or_insert_default().update(usage);
                     from = at + end;
@@ -233,10 +362,12 @@ impl Meter {
         }
         // The key may be cut at the end of the bytes.
         let tail = bytes.len().saturating_sub(USAGE_KEY.len() - 1).max(from);
-        match memchr::memchr(USAGE_KEY[0], &bytes[tail..]) {
+        let keep = match memchr::memchr(USAGE_KEY[0], &bytes[tail..]) {
             Some(quote) => tail + quote,
             None => bytes.len(),
-        }
+        };
+        self.nesting.advance(&bytes[nested..keep]);
+        keep
     }
 
     fn count_events(&mut self, bytes: &[u8]) {
@@ -304,6 +435,12 @@ impl Meter {
         self.counts.written.div_ceil(BYTES_PER_TOKEN)
     }
 
+    /// Whether any text was generated so far.
+    #[must_use]
+    pub fn has_text(&self) -> bool {
+        self.counts.written > 0
+    }
+
     /// Tokens that a stream has brought so far: those of its last report, and about one for each
     /// piece of text since then.
     #[must_use]
@@ -345,10 +482,38 @@ mod tests {
         "event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":15}}\n\n",
     );
 
+    fn of_events(text: &str) -> Option<Usage> {
+        let mut meter = Meter::of_events();
+        meter.feed(text.as_bytes());
+        meter.reported()
+    }
+
     #[test]
     fn the_last_word_of_a_stream_counts() {
-        let usage = find_usage(ANTHROPIC.as_bytes()).unwrap();
+        let usage = of_events(ANTHROPIC).unwrap();
         assert_eq!((usage.input, usage.output), (Some(30), Some(15)));
+    }
+
+    #[test]
+    fn metadata_that_a_response_repeats_is_no_report() {
+        let zero = r#""metadata":{"usage":{"input_tokens":0,"output_tokens":0}}"#;
+        let report = r#""usage":{"prompt_tokens":9,"completion_tokens":80}"#;
+        for answer in [
+            format!("{{{report},{zero}}}"),
+            format!("{{{zero},{report}}}"),
+            format!(r#"{{{report},"message":{{"usage":{{"output_tokens":0}}}}}}"#),
+            format!(r#"{{{report},"usage":{{"input_tokens":0,"output_tokens":0}}}}"#),
+        ] {
+            let usage = find_usage(answer.as_bytes()).unwrap();
+            assert_eq!(usage.total(), Some(89), "{answer}");
+            let streamed = of_events(&format!("data: {answer}\n\n")).unwrap();
+            assert_eq!(streamed.total(), Some(89), "{answer}");
+        }
+        // Repeated in every event, it does not hide the text before it.
+        let mut meter = Meter::of_events();
+        let event = format!("data: {{\"delta\":{{\"content\":\"word\"}},{zero}}}\n\n");
+        (0..50).for_each(|_| meter.feed(event.as_bytes()));
+        assert_eq!((meter.reported(), meter.streamed()), (None, 50));
     }
 
     #[test]
@@ -361,6 +526,46 @@ mod tests {
         assert_eq!((believed.input, believed.output), (Some(3), None));
         let only_total = find_usage(br#"{"usage":{"prompt_tokens":3,"total_tokens":10}}"#).unwrap();
         assert_eq!(only_total.output, Some(7));
+    }
+
+    #[test]
+    fn objects_of_the_request_are_not_reports() {
+        let echoed = r#"{"type":"response.created","response":{"id":"r","tools":[{"parameters":
+            {"usage":{"input_tokens":0,"output_tokens":0}}}],"usage":null}}"#;
+        assert_eq!(of_events(&format!("data: {echoed}")), None);
+        let tool_use = r#"{"usage":{"input_tokens":900,"output_tokens":80},"content":[{"type":
+            "tool_use","input":{"usage":{"input_tokens":0,"output_tokens":0}}}]}"#;
+        let usage = find_usage(tool_use.as_bytes()).unwrap();
+        assert_eq!((usage.input, usage.output), (Some(900), Some(80)));
+        let completed = r#"data: {"response":{"output":[{"text":"a \\\"{[ b"}],"usage":{"input_tokens":5,"output_tokens":6}}}"#;
+        let usage = of_events(completed).unwrap();
+        assert_eq!((usage.input, usage.output), (Some(5), Some(6)));
+        let after_comment = concat!(
+            ": it's a \"comment {[{\n\n",
+            "data: {\"usage\":{\"prompt_tokens\":7}}\r\n\r\n"
+        );
+        assert_eq!(of_events(after_comment).unwrap().input, Some(7));
+    }
+
+    #[test]
+    fn a_report_is_found_however_small_the_pieces_are() {
+        let response = r#"{"text":"a \\ \" {[ \"x\" b","usage":{"prompt_tokens":7}}"#;
+        let mut meter = Meter::default();
+        for byte in response.as_bytes() {
+            meter.feed(std::slice::from_ref(byte));
+            meter.feed(b"");
+        }
+        assert_eq!(meter.reported().unwrap().input, Some(7));
+    }
+
+    #[test]
+    fn reasoning_and_refusals_are_text() {
+        let mut meter = Meter::default();
+        for key in ["reasoning", "refusal", "reasoning_content"] {
+            let event = format!("data: {{\"choices\":[{{\"delta\":{{\"{key}\":\"word\"}}}}]}}\n\n");
+            meter.feed(event.as_bytes());
+        }
+        assert_eq!(meter.counts.texts, 3);
     }
 
     #[test]
@@ -413,12 +618,12 @@ mod tests {
         fn pieces_do_not_matter(cuts in proptest::collection::vec(0..ANTHROPIC.len(), 0..8)) {
             let mut cuts = cuts;
             cuts.sort_unstable();
-            let (mut meter, mut from) = (Meter::default(), 0);
+            let (mut meter, mut from) = (Meter::of_events(), 0);
             for cut in cuts.into_iter().chain([ANTHROPIC.len()]) {
                 meter.feed(&ANTHROPIC.as_bytes()[from..cut]);
                 from = cut;
             }
-            prop_assert_eq!(meter.reported(), find_usage(ANTHROPIC.as_bytes()));
+            prop_assert_eq!(meter.reported(), of_events(ANTHROPIC));
         }
 
         #[test]

@@ -11,4 +11,4 @@ pub use endpoint::{Dialect, Endpoint};
 pub use meter::{Meter, Usage, find_usage};
 pub use priority::{class_name, read_priority};
 pub use problem::Problem;
-pub use request_summary::{RequestSummary, read_summary};
+pub use request_summary::{OtherModels, RequestSummary, read_summary};

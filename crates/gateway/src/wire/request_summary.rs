@@ -9,6 +9,8 @@ use super::endpoint::Endpoint;
 
 /// Longest name of a model. It is kept in the history, so its length is bounded.
 const LONGEST_NAME: usize = 512;
+/// Most models beside `model` that are kept to be checked.
+const MAX_OTHER_MODELS: usize = 64;
 /// Approximate bytes of text per token.
 const CHARS_PER_TOKEN: u64 = 4;
 /// Approximate cost of an image or a file. The length of its base64 says nothing about it.
@@ -31,6 +33,29 @@ pub struct RequestSummary {
     pub choices: u64,
     /// Most tokens of the response, for all choices together.
     pub max_output: Option<u64>,
+    /// Models that the upstream may use instead.
+    pub other_models: OtherModels,
+}
+
+/// Models that an upstream may use instead of `model`: every text in `models` (OpenRouter) and in
+/// `fallbacks` and the like (LiteLLM).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OtherModels {
+    /// Their names.
+    pub names: Vec<String>,
+    /// Whether there are more, or names that are too long for a model.
+    pub has_more: bool,
+}
+
+impl OtherModels {
+    fn add(&mut self, name: &str) {
+        if self.names.len() < MAX_OTHER_MODELS && name.len() <= LONGEST_NAME {
+            self.names.push(name.to_owned());
+        } else {
+            self.has_more = true;
+        }
+    }
 }
 
 impl RequestSummary {
@@ -62,7 +87,8 @@ impl RequestSummary {
 /// key twice or in another case.
 ///
 /// ```
-/// let body = br#"{"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": "hello there, you"}]}"#;
+/// let body = br#"{"model": "m", "max_tokens": 50,
+///     "messages": [{"role": "user", "content": "hello there, you"}]}"#;
 /// let summary = headworks_gateway::wire::read_summary(body).unwrap();
 /// assert_eq!((summary.model.as_str(), summary.max_output), ("m", Some(50)));
 /// assert_eq!(summary.prompt, 5); // "user" and sixteen characters
@@ -103,6 +129,10 @@ enum Field {
     Scheduling(usize),
     /// A scheduling key in another case: the name as written, and the index of the key.
     OtherCase(String, usize),
+    /// The prompt of a completion. A list of prompts is answered one by one.
+    Prompt,
+    /// A field with models that the upstream may use instead.
+    OtherModels,
     /// A field that the model does not read.
     Unread,
     /// Any other field. It counts as a part of the prompt.
@@ -120,12 +150,23 @@ impl Field {
             "metadata" | "user" | "stop" | "safety_identifier" | "prompt_cache_key" => {
                 Field::Unread
             }
+            _ if name.eq_ignore_ascii_case("prompt") => Field::Prompt,
+            // A parser may ignore case, and more models never permit more.
+            _ if is_other_models(name) => Field::OtherModels,
             _ => match position(differ_by_case) {
                 Some(key) => Field::OtherCase(name.to_owned(), key),
                 None => Field::Read,
             },
         }
     }
+}
+
+/// Whether a field has the names of models: `models`, `fallbacks`, `context_window_fallbacks` and
+/// others.
+fn is_other_models(name: &str) -> bool {
+    let start = name.len().saturating_sub("fallbacks".len());
+    let end = &name.as_bytes()[start..];
+    name.eq_ignore_ascii_case("models") || end.eq_ignore_ascii_case(b"fallbacks")
 }
 
 /// Whether a parser that ignores case takes one name for the other.
@@ -179,7 +220,7 @@ impl<'de> Visitor<'de> for SummaryVisitor<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RequestSummary, A::Error> {
         let (mut summary, mut weight, mut choices) =
             (RequestSummary::default(), Content::default(), 1);
-        let mut seen = [false; SCHEDULING_KEYS.len()];
+        let (mut seen, mut prompts) = ([false; SCHEDULING_KEYS.len()], 1);
         while let Some(field) = map.next_key_seed(NameSeed(Field::named))? {
             match field {
                 Field::Scheduling(key) if std::mem::replace(&mut seen[key], true) => {
@@ -215,11 +256,24 @@ impl<'de> Visitor<'de> for SummaryVisitor<'_> {
                     let words = format!("the body has the key `{written}`: write it as `{key}`");
                     return self.reject(words);
                 }
+                Field::Prompt => {
+                    let seed = ContentSeed(&mut weight, Position::Text);
+                    if let Shape::List(entries) = map.next_value_seed(seed)? {
+                        prompts = prompts.max(entries);
+                    }
+                }
+                Field::OtherModels => {
+                    let other = &mut summary.other_models;
+                    map.next_value_seed(ModelsSeed(other, &mut weight))?;
+                }
                 Field::Unread => drop(map.next_value::<IgnoredAny>()?),
-                Field::Read => map.next_value_seed(ContentSeed(&mut weight, Position::Text))?,
+                Field::Read => {
+                    map.next_value_seed(ContentSeed(&mut weight, Position::Text))?;
+                }
             }
         }
         summary.prompt = weight.tokens();
+        choices = choices.saturating_mul(prompts);
         summary.max_output = summary.max_output.map(|most| most.saturating_mul(choices));
         summary.choices = choices;
         Ok(summary)
@@ -248,6 +302,63 @@ impl Scalar {
         };
         // The conversion saturates at the largest integer.
         (number >= 0.0).then(|| number.ceil() as u64)
+    }
+}
+
+/// Collects every text in a value as the name of a model. It counts as a part of the prompt too.
+struct ModelsSeed<'a>(&'a mut OtherModels, &'a mut Content);
+
+impl<'de> DeserializeSeed<'de> for ModelsSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ModelsSeed<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.0.add(text);
+        self.1.chars += text.len() as u64;
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        while seq.next_element_seed(ModelsSeed(self.0, self.1))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while map.next_key::<IgnoredAny>()?.is_some() {
+            map.next_value_seed(ModelsSeed(self.0, self.1))?;
+        }
+        Ok(())
     }
 }
 
@@ -390,25 +501,34 @@ fn is_base64(text: &str) -> bool {
     text.bytes().all(digit)
 }
 
+/// Shape of a value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Text,
+    /// Number of entries that are texts or lists.
+    List(u64),
+    Other,
+}
+
 /// Adds up the content of a value.
 struct ContentSeed<'a>(&'a mut Content, Position);
 
 impl<'de> DeserializeSeed<'de> for ContentSeed<'_> {
-    type Value = ();
+    type Value = Shape;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Shape, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
 impl<'de> Visitor<'de> for ContentSeed<'_> {
-    type Value = ();
+    type Value = Shape;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any JSON")
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+    fn visit_str<E>(self, text: &str) -> Result<Shape, E> {
         let ContentSeed(weight, position) = self;
         let bytes = text.len() as u64;
         if position.links_to(text) {
@@ -423,40 +543,40 @@ impl<'de> Visitor<'de> for ContentSeed<'_> {
         if position == Position::Type {
             weight.is_text = text == "text";
         }
-        Ok(())
+        Ok(Shape::Text)
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+    fn visit_u64<E>(self, _: u64) -> Result<Shape, E> {
         // A prompt may be a list of token numbers.
         self.0.tokens += 1;
-        Ok(())
+        Ok(Shape::Other)
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
+    fn visit_i64<E>(self, _: i64) -> Result<Shape, E> {
+        Ok(Shape::Other)
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
+    fn visit_f64<E>(self, _: f64) -> Result<Shape, E> {
+        Ok(Shape::Other)
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
+    fn visit_bool<E>(self, _: bool) -> Result<Shape, E> {
+        Ok(Shape::Other)
     }
 
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
+    fn visit_unit<E>(self) -> Result<Shape, E> {
+        Ok(Shape::Other)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while seq
-            .next_element_seed(ContentSeed(self.0, self.1))?
-            .is_some()
-        {}
-        Ok(())
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Shape, A::Error> {
+        let mut entries = 0;
+        while let Some(shape) = seq.next_element_seed(ContentSeed(self.0, self.1))? {
+            entries += u64::from(shape != Shape::Other);
+        }
+        Ok(Shape::List(entries))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Shape, A::Error> {
         let (before, mut is_text) = (self.0.encoded, false);
         while let Some(position) = map.next_key_seed(NameSeed(Position::named))? {
             self.0.is_text = false;
@@ -467,7 +587,7 @@ impl<'de> Visitor<'de> for ContentSeed<'_> {
         if is_text {
             self.0.count_as_text(before);
         }
-        Ok(())
+        Ok(Shape::Other)
     }
 }
 
@@ -634,6 +754,46 @@ mod tests {
             read_summary(nested).is_ok(),
             "only the request's own keys count"
         );
+    }
+
+    #[test]
+    fn every_prompt_of_a_list_is_answered() {
+        let read = |prompt: &str| {
+            let fields = r#""model":"m","max_tokens":7,"n":2"#;
+            let summary = summary(&format!(r#"{{{fields},"prompt":{prompt}}}"#));
+            (summary.choices, summary.max_output)
+        };
+        assert_eq!(read(r#"["a","b","c"]"#), (6, Some(42)));
+        assert_eq!(read("[[1,2],[3]]"), (4, Some(28)));
+        for one in ["\"a\"", "[\"a\"]", "[1,2,3]", "[]", "null"] {
+            assert_eq!(read(one), (2, Some(14)), "{one}");
+        }
+        let inputs = r#"{"model":"m","input":["a","b"]}"#;
+        assert_eq!(summary(inputs).choices, 1, "embeddings generate nothing");
+    }
+
+    #[test]
+    fn every_model_that_may_be_used_is_found() {
+        let names = |fields: &str| {
+            let other = summary(&format!(r#"{{"model":"m",{fields}}}"#)).other_models;
+            (other.names.join(" "), other.has_more)
+        };
+        for (fields, expected) in [
+            (r#""models":["a","b"]"#, "a b"),
+            (r#""Models":"a""#, "a"),
+            (r#""fallbacks":[{"m":["a"]},{"model":"b","n":1}]"#, "a b"),
+            (
+                r#""context_window_fallbacks":[{"m":["a"]}],"models":["b"],"models":[null]"#,
+                "a b",
+            ),
+            (r#""tools":[{"models":["x"]}]"#, ""),
+        ] {
+            assert_eq!(names(fields), (expected.to_owned(), false), "{fields}");
+        }
+        let long = format!(r#""fallbacks":["{}"]"#, "x".repeat(LONGEST_NAME + 1));
+        assert_eq!(names(&long), (String::new(), true));
+        let many = vec!["\"x\""; MAX_OTHER_MODELS + 1].join(",");
+        assert!(names(&format!(r#""models":[{many}]"#)).1);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -192,9 +193,7 @@ async fn one_stream_of_an_http2_connection() {
     let running = Running::before(&upstream, "");
     let stream = connect(running.gateway.address()).await;
     let io = TokioIo::new(stream);
-    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io)
-        .await
-        .unwrap();
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
     let connection = tokio::spawn(connection);
     let request = || {
         let uri = format!("http://{}{CHAT}", running.gateway.address());
@@ -218,6 +217,37 @@ async fn one_stream_of_an_http2_connection() {
     drop((kept, sender));
     connection.abort();
     is_over(&running, &upstream, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queued_stream_that_nobody_reads_loses_its_slot() {
+    let upstream = Upstream::start(|_| Reaction::Flood).await;
+    let toml = "queue_progress = true\nclient_timeout = '1s'\nscheduler_max_concurrent = 1";
+    let running = Running::before(&upstream, toml);
+    let mut first = connect(running.gateway.address()).await;
+    let request = raw_request(CHAT, &chat(10, true));
+    first.write_all(request.as_bytes()).await.unwrap();
+    until("the first one runs", || upstream.now() == 1).await;
+    let io = TokioIo::new(connect(running.gateway.address()).await);
+    // No event fits into the window of a stream, so its body is never asked for more.
+    let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(1)
+        .handshake(io)
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    let uri = format!("http://{}{CHAT}", running.gateway.address());
+    let request = Request::post(uri).body(Full::new(Bytes::from(chat(10, true))));
+    let queued = sender.send_request(request.unwrap()).await.unwrap();
+    assert_eq!(queued.status(), 200);
+    drop(first);
+    until("it was granted", || upstream.count() == 2).await;
+    until("its slot is free", || {
+        running.gateway.running_and_waiting() == (0, 0)
+    })
+    .await;
+    drop((queued, sender));
+    connection.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

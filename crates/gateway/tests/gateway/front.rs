@@ -97,6 +97,47 @@ async fn errors_have_the_shape_of_each_api() {
     assert_eq!(upstream.count(), 0);
 }
 
+/// OpenRouter reads `models`, LiteLLM `fallbacks` and the query.
+#[tokio::test]
+async fn a_key_permits_every_model_that_the_upstream_may_use() {
+    let (running, upstream) = echo().await;
+    let client = running.client();
+    let post = async |key: &str, query: &str, fields: &str| {
+        let body = format!(r#"{{"model":"m","messages":[]{fields}}}"#);
+        let (path, key) = (format!("{CHAT}{query}"), [("x-api-key", key)]);
+        client.post(&path, &key, &body).await
+    };
+    let long = format!(r#","models":["{}"]"#, "x".repeat(1000));
+    for (query, fields) in [
+        ("", r#","models":["m","other"]"#),
+        ("", r#","Models":"other""#),
+        ("", r#","fallbacks":["gpt-4","other"]"#),
+        ("", r#","fallbacks":[{"model":"other"}]"#),
+        ("", r#","context_window_fallbacks":[{"m":["other"]}]"#),
+        ("", long.as_str()),
+        ("?model=other", ""),
+        ("?a=b&mod%65l=other", ""),
+    ] {
+        let answer = post("key", query, fields).await;
+        let reason = answer.header("x-headworks-reason");
+        let expected = (403, "model_not_allowed");
+        assert_eq!((answer.status, reason), expected, "{query} {fields}");
+        let answer = post("sk-batch-1", query, fields).await;
+        assert_eq!(answer.status, 200, "that key permits every model");
+    }
+    let before = upstream.count();
+    for (query, fields) in [
+        (
+            "",
+            r#","models":["m","gpt-4"],"fallbacks":[{"m":["gpt-5"]}]"#,
+        ),
+        ("?model=gpt-4&x=other", ""),
+    ] {
+        assert_eq!(post("key", query, fields).await.status, 200, "{query}");
+    }
+    assert_eq!(upstream.count(), before + 2);
+}
+
 #[tokio::test]
 async fn bytes_and_unknown_headers_go_through_and_credentials_do_not() {
     let upstream = Upstream::answering(Duration::ZERO, 7).await;

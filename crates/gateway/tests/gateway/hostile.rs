@@ -1,12 +1,75 @@
 //! A hostile tenant beside a well-behaved one, whose requests are counted.
 
+use std::sync::Arc;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{CHAT, Client, Reaction, Running, Upstream, chat, raw_request};
+use crate::support::{CHAT, Client, Reaction, Running, Upstream, chat, config, raw_request};
 
 const VICTIM: [(&str, &str); 1] = [("x-api-key", "sk-victim")];
 const HOSTILE: [(&str, &str); 1] = [("x-api-key", "sk-hostile")];
+
+#[tokio::test]
+async fn a_query_that_fits_into_no_url_is_the_clients_fault() {
+    let upstream = obedient().await;
+    let path = "p".repeat(100);
+    let toml = format!(
+        "[[gateway.upstream]]\nname = 'one'\nurl = 'http://{}/{path}'\nsuspend_for = '1h'\n",
+        upstream.address
+    );
+    let running = Running::start(&toml);
+    let client = running.client();
+    for number in 0..10 {
+        // About as long as a request line may be.
+        let query = number.to_string().repeat(65_000);
+        let answer = client
+            .post(&format!("{CHAT}?{query}"), &[], &chat(5, false))
+            .await;
+        assert_eq!(answer.status, 414);
+        assert_eq!(answer.header("x-headworks-reason"), "query_too_long");
+    }
+    assert_eq!(client.post(CHAT, &[], &chat(5, false)).await.status, 200);
+}
+
+#[tokio::test]
+async fn clients_that_ask_for_the_models_at_once_cause_one_call() {
+    let list =
+        "HTTP/1.1 200 OK\r\ncontent-length: 32\r\n\r\n{\"data\":[{\"id\":\"org/model\"}]}    ";
+    let upstream = Upstream::start(move |_| Reaction::Raw(list)).await;
+    let running = Running::before(&upstream, "");
+    let asked = (0..50).map(|_| {
+        let client = running.client();
+        async move { client.get("/v1/models", &[]).await.json()["data"][0]["id"].clone() }
+    });
+    for model in futures_util::future::join_all(asked).await {
+        assert_eq!(model, "org/model");
+    }
+    assert_eq!(upstream.count(), 1);
+    let one = running.client().get("/v1/models/org%2Fmodel", &[]).await;
+    assert_eq!(one.json()["id"], "org/model", "as SDKs write the name");
+}
+
+#[tokio::test]
+async fn a_reload_that_moves_an_upstream_asks_for_its_models_again() {
+    let list =
+        "HTTP/1.1 200 OK\r\ncontent-length: 32\r\n\r\n{\"data\":[{\"id\":\"org/model\"}]}    ";
+    let [old, new] = [
+        Upstream::start(move |_| Reaction::Raw(list)).await,
+        Upstream::start(move |_| Reaction::Raw(list)).await,
+    ];
+    let running = Running::before(&old, "");
+    let models = async || running.client().get("/v1/models", &[]).await.status;
+    let expect = [(old.toml("one", ""), 1, 0), (new.toml("one", ""), 1, 1)];
+    let other_key = (new.toml("one", "api_key = 'other'"), 1, 2);
+    for (toml, at_old, at_new) in expect.into_iter().chain([other_key]) {
+        running.gateway.apply(config(&toml)).unwrap();
+        for _ in 0..2 {
+            assert_eq!(models().await, 200);
+            assert_eq!((old.count(), new.count()), (at_old, at_new), "{toml}");
+        }
+    }
+}
 
 /// Does what the prompt asks for.
 async fn obedient() -> Upstream {
@@ -37,6 +100,12 @@ async fn send_and_leave(running: &Running, bytes: &[u8], wait_for_response: bool
     if wait_for_response {
         let _ = stream.read(&mut [0; 64]).await;
     }
+}
+
+/// A body of 31 MB that is refused at its end, after all of it was read.
+fn giant() -> String {
+    let text = "word ".repeat((31 << 20) / 5);
+    format!(r#"{{"model":"m","messages":[{{"content":"{text}"}}],"MAX_TOKENS":5}}"#)
 }
 
 async fn attack(running: &Running, client: &Client, turn: usize) {
@@ -70,6 +139,8 @@ async fn attack(running: &Running, client: &Client, turn: usize) {
     ] {
         client.post(CHAT, &HOSTILE, &body).await;
     }
+    let answer = client.post(CHAT, &HOSTILE, &giant()).await;
+    assert_eq!(answer.status, 400, "{}", answer.body);
 }
 
 /// Connections that the hostile tenant opens in all.
@@ -94,8 +165,11 @@ async fn open_connections(running: &Running, count: usize) -> Vec<TcpStream> {
     open
 }
 
-/// Neither wait nor failure: every request of the neighbour is served at once. The bench measures
-/// throughput and tails.
+/// Requests that the neighbour sends at least, one after the other.
+const REQUESTS: usize = 200;
+
+/// Neither wait nor failure: beside the attack, every request of the neighbour is served at once.
+/// The bench measures throughput and tails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hostile_tenant_costs_its_neighbour_nothing() {
     let upstream = obedient().await;
@@ -105,24 +179,29 @@ async fn a_hostile_tenant_costs_its_neighbour_nothing() {
          [[gateway.key]]\nprefix = 'sk-hostile'\ntenant = 'hostile'\n{}",
         upstream.toml("one", "fault_threshold = 2\nsuspend_for = '60s'")
     ));
+    let running = Arc::new(running);
     let (victim, hostile) = (running.client(), running.client());
     let good = chat(10, false);
-    let ask = || victim.post(CHAT, &VICTIM, &good);
-    assert_eq!(ask().await.status, 200);
-    for turn in 0..TURNS {
-        // In turns, because this process holds both ends of each.
-        let _open = open_connections(&running, CONNECTIONS.div_ceil(TURNS)).await;
-        attack(&running, &hostile, turn).await;
-        for _ in 0..3 {
-            let answer = ask().await;
-            let reason = answer.header("x-headworks-reason").to_owned();
-            assert_eq!(
-                (answer.status, &*reason),
-                (200, "granted"),
-                "{turn}: {}",
-                answer.body
-            );
+    let ask = async || {
+        let answer = victim.post(CHAT, &VICTIM, &good).await;
+        let reason = answer.header("x-headworks-reason");
+        assert_eq!((answer.status, reason), (200, "granted"), "{}", answer.body);
+    };
+    ask().await;
+    let attacked = running.clone();
+    let attack = tokio::spawn(async move {
+        for turn in 0..TURNS {
+            // In turns, because this process holds both ends of each.
+            let _open = open_connections(&attacked, CONNECTIONS.div_ceil(TURNS)).await;
+            attack(&attacked, &hostile, turn).await;
         }
+    });
+    let mut beside = 0;
+    while !attack.is_finished() {
+        ask().await;
+        beside += 1;
     }
+    attack.await.unwrap();
+    assert!(beside >= REQUESTS, "{beside} requests beside the attack");
     running.is_idle().await;
 }

@@ -125,6 +125,57 @@ async fn one_address_cannot_take_every_connection() {
     }
 }
 
+/// Two addresses may take all connections. Those that sent no request with a valid key make room.
+#[tokio::test]
+async fn connections_without_a_request_do_not_keep_others_out() {
+    let upstream = Upstream::answering(Duration::ZERO, 1).await;
+    let toml = "max_connections = 5\n[[gateway.key]]\nprefix = 'k'\ntenant = 'a'";
+    let running = Running::before(&upstream, toml);
+    let connect = async |number: u8| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        let from = std::net::Ipv4Addr::new(127, 0, 1, number);
+        socket.bind((from, 0).into()).unwrap();
+        socket.connect(running.gateway.address()).await.unwrap()
+    };
+    let ask = async |stream: &mut TcpStream, key: &str, expected: &[u8]| {
+        let request = raw_request(CHAT, &chat(10, false));
+        let request = request.replace("host:", &format!("x-api-key: {key}\r\nhost:"));
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer[9..], expected);
+        let mut rest = vec![0; 4096];
+        assert_ne!(stream.read(&mut rest).await.unwrap(), 0);
+    };
+    let mut known = vec![connect(1).await];
+    ask(&mut known[0], "key", b"200").await;
+    let mut idle = Vec::new();
+    for number in [1, 2, 1, 2] {
+        let mut stream = connect(number).await;
+        if idle.is_empty() {
+            ask(&mut stream, "wrong", b"401").await;
+        } else {
+            stream.write_all(b"POST /v1/chat").await.unwrap();
+        }
+        idle.push(stream);
+    }
+    for number in 3..=6 {
+        let mut newcomer = connect(number).await;
+        ask(&mut newcomer, "key", b"200").await;
+        known.push(newcomer);
+        // The oldest is closed, and only that one.
+        let _ = idle.remove(0).read_to_end(&mut Vec::new()).await;
+        for open in &idle {
+            let read = open.try_read(&mut [0; 1]);
+            let waits = std::io::ErrorKind::WouldBlock;
+            assert!(read.is_err_and(|error| error.kind() == waits), "{number}");
+        }
+    }
+    for stream in &mut known {
+        ask(stream, "key", b"200").await;
+    }
+}
+
 #[tokio::test]
 async fn an_endless_response_times_out() {
     let gap = Duration::from_millis(10);

@@ -2,9 +2,11 @@
 
 mod concurrency;
 mod disconnects;
+mod fleet_keys;
 mod front;
 mod hostile;
 mod http1;
+mod key_store;
 mod keys;
 mod limits;
 mod queueing;
@@ -14,4 +16,5 @@ mod support;
 mod upstream_connections;
 mod upstreams;
 mod usage;
+mod usage_store;
 mod views;

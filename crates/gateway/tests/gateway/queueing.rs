@@ -88,6 +88,16 @@ async fn a_full_queue_rejects_at_once_with_retry_after() {
 
 #[tokio::test]
 async fn a_client_that_retries_on_time_has_a_place() {
+    a_retry_with_these_headers_has_a_place(&[("x-stainless-retry-count", "1")]).await;
+}
+
+/// Vercel's AI SDK, curl and most clients do not say that a request is a retry.
+#[tokio::test]
+async fn a_client_that_does_not_say_that_it_retries_has_a_place() {
+    a_retry_with_these_headers_has_a_place(&[]).await;
+}
+
+async fn a_retry_with_these_headers_has_a_place(headers: &'static [(&'static str, &'static str)]) {
     let (running, upstream) = one_slot("scheduler_max_queue_depth = 4").await;
     // The scheduler first has to learn how fast slots are freed. They are freed slowly, because a
     // place is booked for a quarter of the announced time beyond it.
@@ -111,11 +121,7 @@ async fn a_client_that_retries_on_time_has_a_place() {
     tokio::time::sleep(told).await;
     let newcomer = running.client().post(CHAT, &[], &chat(50, false)).await;
     assert_eq!(newcomer.status, 429, "told to retry in {told:?}");
-    let again = ask(
-        &running,
-        &[("x-stainless-retry-count", "1")],
-        chat(99, false),
-    );
+    let again = ask(&running, headers, chat(99, false));
     waiting(&running, 4).await;
     held.abort();
     for answer in queued.into_iter().chain([again]) {
@@ -493,4 +499,95 @@ async fn an_unreachable_deadline_is_no_reason_to_retry_at_once() {
     );
     held.abort();
     queued.into_iter().for_each(|one| one.abort());
+}
+
+/// Two tenants. One of them may have a single request at upstreams.
+const LIMITED_TENANT: &str = "
+    scheduler_queue_timeout = '400ms'
+    [[gateway.tenant]]
+    name = 'limited'
+    max_concurrent = 1
+    [[gateway.key]]
+    prefix = 'l'
+    tenant = 'limited'
+    [[gateway.key]]
+    prefix = 'o'
+    tenant = 'other'
+";
+
+#[tokio::test]
+async fn a_hint_grows_while_the_only_slot_of_a_tenant_hangs() {
+    let upstream = Upstream::start(|call| match call.header("x-hold") {
+        Some(_) => Reaction::Hang,
+        None => Reaction::Answer {
+            after: Duration::ZERO,
+            tokens: 3,
+        },
+    })
+    .await;
+    let running = Running::before(&upstream, LIMITED_TENANT);
+    let post = async |headers: &[(&str, &str)]| {
+        let answer = running.client().post(CHAT, headers, &chat(10, false)).await;
+        let told = answer.header("retry-after-ms").parse::<u64>();
+        (answer.status, told.unwrap_or(0))
+    };
+    for _ in 0..8 {
+        assert_eq!(post(&[("x-api-key", "o")]).await.0, 200);
+    }
+    let client = running.client();
+    let held = tokio::spawn(async move {
+        let headers = [("x-api-key", "l"), ("x-hold", "1")];
+        client.post(CHAT, &headers, &chat(10, false)).await;
+    });
+    until("the slot is taken", || upstream.now() == 1).await;
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let (status, millis) = post(&[("x-api-key", "l")]).await;
+        assert_eq!(status, 429);
+        told.push(millis);
+        // The slots of all tenants together are free.
+        assert_eq!(post(&[("x-api-key", "o")]).await.0, 200);
+    }
+    // Each of them waited in vain for 400 ms, while the request before it hung.
+    assert!(
+        told[0] >= 400 && told[1] >= 800 && told[2] >= 1200,
+        "{told:?}"
+    );
+    held.abort();
+}
+
+#[tokio::test]
+async fn the_wait_for_a_probe_counts() {
+    let release = Arc::new(Semaphore::new(0));
+    let held = release.clone();
+    let upstream = Upstream::start(move |call| match call.header("x-refuse") {
+        Some(_) => Reaction::Status(429, "\r\nretry-after-ms: 50"),
+        None => Reaction::When(held.clone(), 5),
+    })
+    .await;
+    let running = Running::before(&upstream, "");
+    let refuse = [("x-refuse", "1")];
+    let refused = running.client().post(CHAT, &refuse, &chat(10, false)).await;
+    assert_eq!(refused.status, 429);
+    // The first request after the suspension probes the upstream. The second waits for its outcome.
+    let probe = ask(&running, &[], chat(10, false));
+    until("the probe is there", || upstream.now() == 1).await;
+    let waiting = ask(&running, &[], chat(11, false));
+    until("the other request is there", || {
+        let snapshot = running.gateway.panel().snapshot();
+        let text = serde_json::to_string(&snapshot).unwrap();
+        text.matches("\"id\":\"hw-").count() == 3
+    })
+    .await;
+    let since = std::time::Instant::now();
+    until("some time has passed", || {
+        since.elapsed() >= Duration::from_millis(200)
+    })
+    .await;
+    release.add_permits(2);
+    assert_eq!(probe.await.unwrap().status, 200);
+    let answer = waiting.await.unwrap();
+    assert_eq!(answer.status, 200);
+    let waited: u64 = answer.header("x-headworks-wait-ms").parse().unwrap();
+    assert!(waited >= 200, "{waited}");
 }

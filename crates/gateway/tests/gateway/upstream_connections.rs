@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::support::{CHAT, Reaction, Running, Upstream, chat};
+use crate::support::{Authority, CHAT, Reaction, Running, Upstream, chat, until};
 
 async fn ask(running: &Running, upstream: &Upstream, times: usize) -> Vec<(u16, String)> {
     let client = running.client();
@@ -26,6 +26,58 @@ async fn sequential_requests_reuse_a_connection() {
     let answers = ask(&running, &upstream, 5).await;
     assert!(answers.iter().all(|(status, _)| *status == 200));
     assert_eq!(upstream.connections(), 1);
+}
+
+/// An upstream without TLS, and one with it.
+async fn both(authority: &Authority, reaction: fn(usize) -> Reaction) -> [Upstream; 2] {
+    let tls = Some(authority.acceptor());
+    [
+        Upstream::start_with(None, move |call| reaction(call.before)).await,
+        Upstream::start_with(tls, move |call| reaction(call.before)).await,
+    ]
+}
+
+const FINE: Reaction = Reaction::Answer {
+    after: Duration::ZERO,
+    tokens: 3,
+};
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_after_its_timeout() {
+    let authority = Authority::new();
+    for upstream in both(&authority, |_| FINE).await {
+        let toml = format!(
+            "upstream_idle_timeout = '100ms'\n{}",
+            upstream.toml("one", "")
+        );
+        let running = Running::trusting(&authority, &toml);
+        ask(&running, &upstream, 1).await;
+        // The upstream itself would keep it, and the settings of the client say 90 s.
+        let took = until("it is closed", || upstream.closed() == 1).await;
+        assert!(took < Duration::from_secs(60), "{took:?}");
+    }
+}
+
+/// Many servers close a connection that was idle for 5 s. A request that crosses with the close is
+/// lost: nobody knows whether it was read, so it is not sent again.
+#[tokio::test]
+async fn an_upstream_that_closes_idle_connections_early_loses_no_request() {
+    let authority = Authority::new();
+    // The close crosses with the second request on a connection.
+    let closing = |before| if before == 0 { FINE } else { Reaction::Close };
+    for upstream in both(&authority, closing).await {
+        let toml = format!(
+            "upstream_idle_timeout = '50ms'\n{}",
+            upstream.toml("one", "")
+        );
+        let running = Running::trusting(&authority, &toml);
+        let client = running.client();
+        for turn in 0..5 {
+            let answer = client.post(CHAT, &[], &chat(10, false)).await;
+            assert_eq!(answer.status, 200, "{turn}: {}", answer.body);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
 }
 
 #[tokio::test]

@@ -61,6 +61,17 @@ async fn a_failing_upstream_is_suspended() {
 }
 
 #[tokio::test]
+async fn a_request_timeout_of_an_upstream_is_a_fault() {
+    let settings = "fault_threshold = 2\nsuspend_for = '60s'\nretry_on = [408]";
+    let (running, bad, good) = beside(Reaction::Status(408, ""), settings).await;
+    for n in 1..=5 {
+        let answer = running.client().post(CHAT, &[], &chat(n, false)).await;
+        assert_eq!(answer.status, 200);
+    }
+    assert_eq!((bad.count(), good.count()), (2, 5));
+}
+
+#[tokio::test]
 async fn the_same_request_counts_as_one_fault() {
     let (running, bad, good) = beside(
         Reaction::Status(500, ""),
@@ -167,13 +178,14 @@ async fn requests_that_wait_for_a_suspended_upstream_follow_one_probe() {
     let held = Arc::new(Semaphore::new(0));
     let (answer, calls) = (held.clone(), Arc::new(AtomicUsize::new(0)));
     let upstream = Upstream::start(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
-        0 => Reaction::Status(429, "\r\nretry-after-ms: 50"),
+        0 => Reaction::Status(500, ""),
         _ => Reaction::When(answer.clone(), 5),
     })
     .await;
-    let running = Running::before(&upstream, "");
+    let running =
+        Running::start(&upstream.toml("one", "fault_threshold = 1\nsuspend_for = '50ms'"));
     let client = running.client();
-    assert_eq!(client.post(CHAT, &[], &chat(10, false)).await.status, 429);
+    assert_eq!(client.post(CHAT, &[], &chat(10, false)).await.status, 500);
     let mut waiting = tokio::task::JoinSet::new();
     for n in 0..10 {
         let client = client.clone();
@@ -187,6 +199,29 @@ async fn requests_that_wait_for_a_suspended_upstream_follow_one_probe() {
     assert_eq!(upstream.count(), 2, "one request at a time probes");
     held.add_permits(10);
     assert_eq!(waiting.join_all().await, [200; 10]);
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_tenant_has_a_bounded_number_of_requests_that_wait_for_a_suspension() {
+    let upstream = Upstream::start(|_| Reaction::Status(429, "\r\nretry-after: 20")).await;
+    let settings = "scheduler_max_queue_depth = 2\nscheduler_priority_levels = 2\n";
+    let running = Running::before(&upstream, settings);
+    let client = running.client();
+    assert_eq!(client.post(CHAT, &[], &chat(10, false)).await.status, 429);
+    let mut waiting = tokio::task::JoinSet::new();
+    for n in 0..4 {
+        let client = client.clone();
+        waiting.spawn(async move { client.post(CHAT, &[], &chat(n + 1, false)).await.status });
+    }
+    until("four wait", || {
+        running.gateway.running_and_waiting() == (0, 4)
+    })
+    .await;
+    let answer = client.post(CHAT, &[], &chat(9, false)).await;
+    let reason = answer.header("x-headworks-reason");
+    assert_eq!((answer.status, reason), (429, "full"), "{}", answer.body);
+    waiting.abort_all();
     running.is_idle().await;
 }
 
@@ -218,6 +253,8 @@ async fn requests_that_find_no_place_after_a_suspension_look_again_soon() {
 #[tokio::test]
 async fn an_error_after_which_something_may_be_generated_is_not_tried_elsewhere() {
     for (status, settings, expected) in [
+        (408, "", 408),
+        (408, "retry_on = [408]", 200),
         (500, "", 500),
         (502, "", 502),
         (504, "", 504),
@@ -283,6 +320,103 @@ async fn retry_after_suspends_an_upstream() {
             assert_eq!(answer.status, 200, "{status}");
             assert_eq!((bad.count(), good.count()), (1, n), "{status}");
         }
+    }
+}
+
+/// Requests that are answered at once, or with 503 because they would have to wait too long.
+async fn statuses(running: &Running, paths: &[&str]) -> Vec<(u16, u64)> {
+    let mut statuses = Vec::new();
+    for path in paths {
+        let answer = running.client().post(path, &[], &chat(10, false)).await;
+        let after = answer.header("retry-after").parse().unwrap_or(0);
+        statuses.push((answer.status, after));
+    }
+    statuses
+}
+
+/// Leaks a response with these headers, for a scripted upstream.
+fn answer_with(headers: &str) -> Reaction {
+    let text = format!("HTTP/1.1 200 OK\r\n{headers}\r\ncontent-length: 2\r\n\r\n{{}}");
+    Reaction::Raw(Box::leak(text.into_boxed_str()))
+}
+
+#[tokio::test]
+async fn an_exhausted_rate_limit_is_waited_for() {
+    for headers in [
+        "x-ratelimit-limit-requests: 60\r\nx-ratelimit-remaining-requests: 0\r\n\
+         x-ratelimit-reset-requests: 1m40s",
+        "x-ratelimit-remaining-tokens: 0\r\nx-ratelimit-reset-tokens: 100s",
+        "date: Wed, 21 Oct 2015 07:28:00 GMT\r\n\
+         anthropic-ratelimit-requests-remaining: 0\r\n\
+         anthropic-ratelimit-requests-reset: 2015-10-21T07:29:40Z",
+    ] {
+        let first = answer_with(headers);
+        let upstream = Upstream::start(move |_| first.clone()).await;
+        let running = Running::before(&upstream, "scheduler_queue_timeout = '500ms'");
+        let answers = statuses(&running, &[CHAT]).await;
+        assert_eq!(answers, [(200, 0)], "{headers}");
+        let (status, after) = statuses(&running, &[CHAT]).await[0];
+        assert_eq!((status, upstream.count()), (503, 1), "{headers}");
+        // A limit that is known grows back steadily, and one request is there after 1.7 s.
+        let expected = if headers.contains("limit-requests:") {
+            1..=3
+        } else {
+            95..=111
+        };
+        assert!(expected.contains(&after), "{after} for {headers}");
+    }
+}
+
+#[tokio::test]
+async fn a_reset_lets_the_waiting_request_go() {
+    let first =
+        answer_with("x-ratelimit-remaining-requests: 0\r\nx-ratelimit-reset-requests: 300ms");
+    let calls = Arc::new(AtomicUsize::new(0));
+    let upstream = Upstream::start(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
+        0 => first.clone(),
+        _ => FINE,
+    })
+    .await;
+    let running = Running::before(&upstream, "");
+    assert_eq!(statuses(&running, &[CHAT]).await, [(200, 0)]);
+    let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+    let reason = answer.header("x-headworks-reason");
+    assert_eq!((answer.status, reason), (200, "queued"));
+    let waited: u64 = answer.header("x-headworks-wait-ms").parse().unwrap();
+    assert!(waited >= 200, "{waited}");
+}
+
+#[tokio::test]
+async fn entries_of_one_account_share_what_is_left() {
+    let headers = "x-ratelimit-remaining-requests: 0\r\nx-ratelimit-reset-requests: 100s";
+    let first = answer_with(headers);
+    let upstream = Upstream::start(move |_| first.clone()).await;
+    for (keys, second) in [(["k", "k"], 503), (["k", "l"], 200)] {
+        let entry = |name, kind, key| {
+            let more = format!("kind = '{kind}'\napi_key = '{key}'\nmodels = ['m']");
+            upstream.toml(name, &more)
+        };
+        let [one, two] = keys;
+        let entries = [entry("one", "openai", one), entry("two", "anthropic", two)];
+        let timeout = "scheduler_queue_timeout = '500ms'";
+        let running = Running::start(&format!("{timeout}\n{}", entries.concat()));
+        let answers = statuses(&running, &[CHAT, "/v1/messages"]).await;
+        let statuses: Vec<u16> = answers.iter().map(|answer| answer.0).collect();
+        assert_eq!(statuses, [200, second], "{keys:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_time_of_day_to_return_at_is_obeyed() {
+    for (status, first) in [(429, 429), (503, 503)] {
+        let headers = "\r\ndate: Wed, 21 Oct 2015 07:28:00 GMT\r\n\
+                       retry-after: Wed, 21 Oct 2015 07:29:40 GMT";
+        let upstream = Upstream::start(move |_| Reaction::Status(status, headers)).await;
+        let running = Running::before(&upstream, "scheduler_queue_timeout = '500ms'");
+        assert_eq!(statuses(&running, &[CHAT]).await[0].0, first);
+        let (suspended, after) = statuses(&running, &[CHAT]).await[0];
+        assert_eq!((suspended, upstream.count()), (503, 1), "{status}");
+        assert!((90..=111).contains(&after), "{after} for {status}");
     }
 }
 
@@ -553,7 +687,7 @@ async fn obedient(status: u16) -> Upstream {
 #[tokio::test]
 async fn one_tenants_faults_do_not_suspend_an_upstream_for_others() {
     let failing = chat(10, false).replace("hello", "fail");
-    for status in [401, 403, 500, 502] {
+    for status in [401, 403, 408, 500, 502] {
         let upstream = obedient(status).await;
         let settings = "fault_threshold = 2\nsuspend_for = '60s'";
         let toml = format!("{TWO_TENANTS}{}", upstream.toml("one", settings));
@@ -563,7 +697,7 @@ async fn one_tenants_faults_do_not_suspend_an_upstream_for_others() {
         assert_eq!(client.post(CHAT, &OTHER, &good).await.status, 200);
         for _ in 0..5 {
             let answer = client.post(CHAT, &HOSTILE, &failing).await;
-            assert!(answer.status >= 500, "{status}: {}", answer.body);
+            assert!(answer.status >= 408, "{status}: {}", answer.body);
         }
         let answer = client.post(CHAT, &OTHER, &good).await;
         assert_eq!(answer.status, 200, "{status}: {}", answer.body);

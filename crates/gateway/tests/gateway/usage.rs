@@ -28,10 +28,15 @@ async fn usage(running: &Running) -> (u64, u64, u64) {
 
 /// Input and output tokens, once the first request is booked.
 async fn booked(running: &Running) -> (u64, u64) {
+    booked_requests(running, 1).await
+}
+
+/// Input and output tokens, once `count` requests are booked.
+async fn booked_requests(running: &Running, count: u64) -> (u64, u64) {
     let start = Instant::now();
     loop {
         let (requests, input, output) = usage(running).await;
-        if requests > 0 {
+        if requests >= count {
             return (input, output);
         }
         assert!(start.elapsed() < PATIENCE, "the request was never booked");
@@ -105,6 +110,61 @@ async fn a_client_that_leaves_before_the_answer_books_what_was_expected() {
     until("the upstream has it", || upstream.now() == 1).await;
     drop(stream);
     assert_eq!(booked(&running).await, (PROMPT, 500));
+}
+
+#[tokio::test]
+async fn short_answers_do_not_make_it_cheap_to_leave_a_long_one() {
+    let upstream = Upstream::start(|call| match call.header("x-hold") {
+        Some(_) => Reaction::Hang,
+        None => Reaction::Answer {
+            after: Duration::ZERO,
+            tokens: 1,
+        },
+    })
+    .await;
+    let running = Running::before(&upstream, "");
+    for _ in 0..20 {
+        let answer = running
+            .client()
+            .post(CHAT, &[], &chat(100_000, false))
+            .await;
+        assert_eq!(answer.status, 200);
+    }
+    let mut stream = TcpStream::connect(running.gateway.address()).await.unwrap();
+    let request = raw_request(CHAT, &chat(100_000, false));
+    let request = request.replace("host:", "x-hold: 1\r\nhost:");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    until("the upstream has it", || upstream.now() == 1).await;
+    drop(stream);
+    let (_, output) = booked_requests(&running, 21).await;
+    assert!(output >= 20 + 512, "{output}");
+}
+
+/// A model may reason for minutes before it says anything.
+#[tokio::test]
+async fn a_stream_without_text_books_the_time_until_its_client_leaves() {
+    let silent = unfinished("data: {\"type\":\"response.created\",\"response\":{}}\n\n");
+    for reaction in [Reaction::Hang, silent] {
+        let began = matches!(reaction, Reaction::Raw(_));
+        let upstream = Upstream::start(move |_| reaction.clone()).await;
+        let running = Running::before(&upstream, "");
+        let mut stream = TcpStream::connect(running.gateway.address()).await.unwrap();
+        let request = raw_request(CHAT, &chat(30, true));
+        stream.write_all(request.as_bytes()).await.unwrap();
+        until("the upstream has it", || upstream.count() == 1).await;
+        if began {
+            stream.read_u8().await.unwrap();
+        }
+        let since = Instant::now();
+        until("it generates", || {
+            since.elapsed() > Duration::from_millis(310)
+        })
+        .await;
+        drop(stream);
+        // A hundred tokens per second, and at most what was asked for.
+        assert_eq!(booked(&running).await, (PROMPT, 30), "began: {began}");
+        assert_eq!(upstream.silent(), u64::from(!began));
+    }
 }
 
 #[tokio::test]

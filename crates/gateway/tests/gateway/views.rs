@@ -54,7 +54,7 @@ async fn a_request_is_explained_while_it_waits_and_after() {
     let told = json(&running, &path).await;
     let summary = told["explanation"]["summary"].as_str().unwrap();
     assert!(
-        summary.contains("because all 1 slots were taken"),
+        summary.contains("because `scheduler_max_concurrent` is reached: 1 of 1 are running"),
         "{summary}"
     );
     assert_eq!(told["request"]["stage"], "done");
@@ -128,7 +128,7 @@ async fn prometheus_metrics() {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
     let panel = running.gateway.panel();
-    assert_eq!(panel.snapshot().widgets.len(), 7);
+    assert_eq!(panel.snapshot().widgets.len(), 8);
 }
 
 #[tokio::test]
@@ -222,8 +222,50 @@ async fn requests_that_end_during_shutdown_are_booked() {
     let drained = running.shutdown.drain(Duration::from_secs(20)).await;
     assert!(drained.unfinished.is_empty(), "{drained:?}");
     assert_eq!(answer.await.unwrap(), 200);
-    let store = headworks_gateway::UsageStore::open(Some(&file)).unwrap();
+    let store = headworks_gateway::SqliteUsageStore::open(Some(&file)).unwrap();
     assert_eq!(store.rows(0, u32::MAX).unwrap()[0].output_tokens, 9);
+    drop(store);
+    for suffix in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_outlives_the_grace_period_takes_no_usage_of_others_with_it() {
+    let file = std::env::temp_dir().join(format!("headworks-cut-{}.db", std::process::id()));
+    let upstream = Upstream::start(|call| match call.header("x-do") {
+        Some(_) => Reaction::Hang,
+        None => Reaction::Answer {
+            after: Duration::ZERO,
+            tokens: 9,
+        },
+    })
+    .await;
+    let running = Running::before(&upstream, &format!("usage_file = '{}'", file.display()));
+    assert_eq!(
+        running
+            .client()
+            .post(CHAT, &[], &chat(10, false))
+            .await
+            .status,
+        200
+    );
+    let client = running.client();
+    let endless = tokio::spawn(async move {
+        let hang = [("x-do", "hang")];
+        client.try_post(CHAT, &hang, &chat(10, false)).await.is_ok()
+    });
+    until("it runs", || upstream.now() == 1).await;
+    running.shutdown.request();
+    let store = headworks_gateway::SqliteUsageStore::open(Some(&file)).unwrap();
+    until("the other request is in the file", || {
+        let rows = store.rows(0, u32::MAX).unwrap();
+        rows.first().is_some_and(|row| row.output_tokens == 9)
+    })
+    .await;
+    assert_eq!(upstream.now(), 1, "the endless one still runs");
+    running.shutdown.force();
+    endless.abort();
     drop(store);
     for suffix in ["", "-wal", "-shm"] {
         let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
@@ -315,5 +357,128 @@ async fn a_time_rule_in_force_is_what_explanations_and_statistics_state() {
     let id = queued.unwrap().header("x-headworks-request-id");
     let told = json(&running, &format!("/admin/explain/{id}")).await;
     let blocked = told["request"]["held_by"].as_str().unwrap();
-    assert!(blocked.starts_with("all 1 slots were taken"), "{blocked}");
+    let expected = "`scheduler_max_concurrent` is reached: 1 of 1 are running";
+    assert!(blocked.starts_with(expected), "{blocked}");
+}
+
+/// Facts of the explanation of the newest request.
+async fn facts(running: &Running) -> std::collections::HashMap<String, String> {
+    let snapshot = serde_json::to_value(running.gateway.panel().snapshot()).unwrap();
+    let text = snapshot.to_string();
+    let newest = text.match_indices("\"hw-").map(|(at, _)| &text[at + 1..]);
+    let newest = newest.filter_map(|id| id.split('"').next()).max().unwrap();
+    let told = json(running, &format!("/admin/explain/{newest}")).await;
+    let facts = told["explanation"]["facts"].as_array().unwrap();
+    let word = |fact: &Value, key: &str| fact[key].as_str().unwrap().to_owned();
+    facts
+        .iter()
+        .map(|fact| (word(fact, "name"), word(fact, "value")))
+        .collect()
+}
+
+#[tokio::test]
+async fn an_explanation_names_the_gate_the_position_and_the_time() {
+    let tenant = "[[gateway.tenant]]\nname = 'limited'\nmax_concurrent = 1\n\
+        [[gateway.key]]\nprefix = 'l'\ntenant = 'limited'\n";
+    for (toml, more, gate) in [
+        (
+            tenant,
+            "",
+            "`max_concurrent` of tenant `limited` is reached: 1 of 1 are running",
+        ),
+        (
+            "[[gateway.key]]\nprefix = 'l'\ntenant = 'limited'\n",
+            "max_concurrent = 1\npool = 'gpu'",
+            "`max_concurrent` of pool `gpu` is reached: 1 of 1 are running",
+        ),
+    ] {
+        let upstream = Upstream::start(|_| Reaction::Hang).await;
+        let running = Running::start(&format!("{toml}{}", upstream.toml("one", more)));
+        let mut tasks = tokio::task::JoinSet::new();
+        for waiting in 0..3 {
+            let client = running.client();
+            tasks.spawn(async move {
+                client
+                    .post(CHAT, &[("x-api-key", "l")], &chat(10, false))
+                    .await
+            });
+            until("it waits", || {
+                running.gateway.running_and_waiting() == (1, waiting)
+            })
+            .await;
+        }
+        let facts = facts(&running).await;
+        assert_eq!(facts["blocked now by"], gate, "{facts:?}");
+        assert!(
+            facts["blocked on arrival by"].starts_with(gate),
+            "{facts:?}"
+        );
+        assert_eq!(facts["position now"], "2", "{facts:?}");
+        assert!(
+            facts["wait expected on arrival"].ends_with(" ms"),
+            "{facts:?}"
+        );
+        assert!(
+            facts["expected to be granted in"].ends_with(" ms"),
+            "{facts:?}"
+        );
+        tasks.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn stats_have_the_figures_of_every_capacity_pool() {
+    let upstream = Upstream::start(|call| match call.header("x-refuse") {
+        Some(_) => Reaction::Status(429, "\r\nretry-after: 86400"),
+        None => Reaction::Hang,
+    })
+    .await;
+    let more = "max_concurrent = 1\nmax_rps = 50\nmodels = ['m']\npool = 'gpu'";
+    let other = "models = ['other']\npool = 'elsewhere'";
+    let toml = [upstream.toml("one", more), upstream.toml("two", other)].concat();
+    let running = Running::start(&toml);
+    let mut tasks = tokio::task::JoinSet::new();
+    for waiting in 0..3 {
+        let client = running.client();
+        tasks.spawn(async move { client.post(CHAT, &[], &chat(10, false)).await });
+        until("it waits", || {
+            running.gateway.running_and_waiting() == (1, waiting)
+        })
+        .await;
+    }
+    let refused = chat(10, false).replace("\"m\"", "\"other\"");
+    let answer = running
+        .client()
+        .post(CHAT, &[("x-refuse", "1")], &refused)
+        .await;
+    assert_eq!(answer.status, 429, "{}", answer.body);
+    let stats = json(&running, "/admin/scheduler/stats").await;
+    let (gpu, elsewhere) = (&stats["pools"][0], &stats["pools"][1]);
+    assert_eq!(
+        (&gpu["name"], &gpu["upstreams"][0]),
+        (&"gpu".into(), &"one".into())
+    );
+    assert_eq!((&gpu["waiting"], &gpu["running"]), (&2.into(), &1.into()));
+    assert_eq!(
+        (&gpu["max_concurrent"], &gpu["max_rps"]),
+        (&1.into(), &50.0.into())
+    );
+    assert_eq!(gpu["suspended_until"], Value::Null);
+    assert_eq!(
+        (&elsewhere["waiting"], &elsewhere["running"]),
+        (&0.into(), &0.into())
+    );
+    // A day is cut to an hour: then one request probes.
+    let until: jiff::Timestamp = elsewhere["suspended_until"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let left = until.duration_since(jiff::Timestamp::now()).as_secs();
+    assert!((3000..=3600).contains(&left), "{left}");
+    // No client is told a longer time than SDKs obey.
+    let answer = running.client().post(CHAT, &[], &refused).await;
+    assert_eq!(answer.header("x-headworks-reason"), "upstreams_suspended");
+    assert_eq!(answer.header("retry-after"), "120");
+    tasks.shutdown().await;
 }

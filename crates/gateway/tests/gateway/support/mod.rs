@@ -1,5 +1,6 @@
 //! Test support: a gateway, a scripted upstream that counts, and clients.
 
+mod authority;
 mod client;
 mod upstream;
 
@@ -11,6 +12,7 @@ use headworks_service::config::{Schema, Sources};
 use headworks_service::outbound::{Outbound, OutboundConfig};
 use headworks_service::shutdown::Shutdown;
 
+pub(crate) use authority::Authority;
 pub(crate) use client::{Answer, Client, raw_request};
 pub(crate) use upstream::{Reaction, ReceivedRequest, Upstream};
 
@@ -42,10 +44,21 @@ impl Running {
 
     /// Starts a gateway with this connect timeout.
     pub(crate) fn connecting_within(time: Duration, toml: &str) -> Running {
-        let shutdown = Shutdown::new();
         let mut outbound = OutboundConfig::default();
-        outbound.proxy_from_environment = false;
         outbound.connect_timeout = time;
+        Running::with_outbound(outbound, toml)
+    }
+
+    /// Starts a gateway that trusts this authority.
+    pub(crate) fn trusting(authority: &Authority, toml: &str) -> Running {
+        let mut outbound = OutboundConfig::default();
+        outbound.ca_file = Some(authority.file.clone());
+        Running::with_outbound(outbound, toml)
+    }
+
+    fn with_outbound(mut outbound: OutboundConfig, toml: &str) -> Running {
+        let shutdown = Shutdown::new();
+        outbound.proxy_from_environment = false;
         let outbound = Outbound::new(&outbound).unwrap();
         let gateway = Gateway::start(&config(toml), outbound, &shutdown).unwrap();
         Running { gateway, shutdown }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
 
 const STREAM: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -17,6 +18,8 @@ const STREAM: &[u8] =
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedRequest {
     pub(crate) at: Instant,
+    /// Requests before it on the same connection.
+    pub(crate) before: usize,
     /// Request line and headers, in lower case.
     pub(crate) head: String,
     pub(crate) body: String,
@@ -70,13 +73,18 @@ pub(crate) struct Seen {
     peak: AtomicUsize,
     /// Requests whose client disconnected before the end of the response.
     left: AtomicUsize,
+    /// Those before its first token.
+    silent: AtomicUsize,
     /// Tokens generated, whether somebody received them or not.
     generated: AtomicUsize,
     calls: Mutex<Vec<ReceivedRequest>>,
     connections: AtomicUsize,
+    /// Connections that the gateway closed while they were idle.
+    closed: AtomicUsize,
 }
 
 pub(crate) struct Upstream {
+    is_tls: bool,
     pub(crate) address: SocketAddr,
     seen: Arc<Seen>,
     task: tokio::task::JoinHandle<()>,
@@ -92,6 +100,15 @@ impl Upstream {
     pub(crate) async fn start(
         reaction: impl Fn(&ReceivedRequest) -> Reaction + Send + Sync + 'static,
     ) -> Upstream {
+        Upstream::start_with(None, reaction).await
+    }
+
+    /// Starts an upstream that speaks TLS if there is an acceptor.
+    pub(crate) async fn start_with(
+        tls: Option<TlsAcceptor>,
+        reaction: impl Fn(&ReceivedRequest) -> Reaction + Send + Sync + 'static,
+    ) -> Upstream {
+        let is_tls = tls.is_some();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (seen, reaction) = (Arc::new(Seen::default()), Arc::new(reaction));
@@ -101,11 +118,21 @@ impl Upstream {
             while let Ok((stream, _)) = listener.accept().await {
                 stream.set_nodelay(true).unwrap();
                 shared.connections.fetch_add(1, Ordering::SeqCst);
-                let (seen, reaction) = (shared.clone(), reaction.clone());
-                connections.spawn(async move { serve(stream, &seen, &*reaction).await });
+                let (seen, reaction, tls) = (shared.clone(), reaction.clone(), tls.clone());
+                connections.spawn(async move {
+                    match tls {
+                        None => serve(stream, &seen, &*reaction).await,
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serve(stream, &seen, &*reaction).await;
+                            }
+                        }
+                    }
+                });
             }
         });
         Upstream {
+            is_tls,
             address,
             seen,
             task,
@@ -118,10 +145,12 @@ impl Upstream {
 
     /// Its entry in the configuration.
     pub(crate) fn toml(&self, name: &str, more: &str) -> String {
-        format!(
-            "[[gateway.upstream]]\nname = '{name}'\nurl = 'http://{}'\n{more}\n",
-            self.address
-        )
+        let url = match self.is_tls {
+            // A certificate is for a name.
+            true => format!("https://localhost:{}", self.address.port()),
+            false => format!("http://{}", self.address),
+        };
+        format!("[[gateway.upstream]]\nname = '{name}'\nurl = '{url}'\n{more}\n")
     }
 
     pub(crate) fn peak(&self) -> usize {
@@ -136,6 +165,11 @@ impl Upstream {
         self.seen.left.load(Ordering::SeqCst)
     }
 
+    /// Number of those that left before the first token.
+    pub(crate) fn silent(&self) -> u64 {
+        self.seen.silent.load(Ordering::SeqCst) as u64
+    }
+
     /// Tokens generated so far.
     pub(crate) fn generated(&self) -> u64 {
         self.seen.generated.load(Ordering::SeqCst) as u64
@@ -144,6 +178,11 @@ impl Upstream {
     /// Number of connections ever opened.
     pub(crate) fn connections(&self) -> usize {
         self.seen.connections.load(Ordering::SeqCst)
+    }
+
+    /// Number of connections that the gateway closed between two requests.
+    pub(crate) fn closed(&self) -> usize {
+        self.seen.closed.load(Ordering::SeqCst)
     }
 
     pub(crate) fn calls(&self) -> Vec<ReceivedRequest> {
@@ -156,16 +195,18 @@ impl Upstream {
 }
 
 async fn serve(
-    mut stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite,
     seen: &Seen,
     reaction: &(dyn Fn(&ReceivedRequest) -> Reaction + Send + Sync),
 ) {
-    let mut buffer = Vec::new();
-    while let Some(call) = read(&mut stream, &mut buffer).await {
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let (mut buffer, mut before) = (Vec::new(), 0);
+    while let Some(mut call) = read(&mut reader, &mut buffer).await {
+        call.before = before;
+        before += 1;
         let reaction = reaction(&call);
         seen.calls.lock().push(call);
         let mut at_upstream = AtUpstream::new(seen);
-        let (mut reader, mut writer) = stream.split();
         let ignores_disconnects = matches!(reaction, Reaction::Finish { .. });
         let mut byte = [0];
         let done = tokio::select! {
@@ -177,25 +218,30 @@ async fn serve(
         match done {
             None => {
                 seen.left.fetch_add(1, Ordering::SeqCst);
+                let is_silent = at_upstream.1 == 0;
+                seen.silent
+                    .fetch_add(usize::from(is_silent), Ordering::SeqCst);
                 return;
             }
             Some(false) => return,
             Some(true) => {}
         }
     }
+    seen.closed.fetch_add(1, Ordering::SeqCst);
 }
 
-/// A request at the upstream.
-struct AtUpstream<'a>(Option<&'a Seen>);
+/// A request at the upstream, and the tokens generated for it.
+struct AtUpstream<'a>(Option<&'a Seen>, u64);
 
 impl AtUpstream<'_> {
     fn new(seen: &Seen) -> AtUpstream<'_> {
         let now = seen.now.fetch_add(1, Ordering::SeqCst) + 1;
         seen.peak.fetch_max(now, Ordering::SeqCst);
-        AtUpstream(Some(seen))
+        AtUpstream(Some(seen), 0)
     }
 
-    fn generated(&self, tokens: u64) {
+    fn generated(&mut self, tokens: u64) {
+        self.1 += tokens;
         if let Some(seen) = self.0 {
             seen.generated.fetch_add(tokens as usize, Ordering::SeqCst);
         }
@@ -216,7 +262,10 @@ impl Drop for AtUpstream<'_> {
     }
 }
 
-async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<ReceivedRequest> {
+async fn read(
+    stream: &mut (impl AsyncRead + Unpin),
+    buffer: &mut Vec<u8>,
+) -> Option<ReceivedRequest> {
     loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&buffer[..end])
@@ -231,6 +280,7 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<ReceivedRe
                 buffer.drain(..end + 4 + length);
                 return Some(ReceivedRequest {
                     at: Instant::now(),
+                    before: 0,
                     head,
                     body,
                 });
@@ -275,10 +325,8 @@ async fn perform(
         Reaction::Stream { events, gap } => {
             let _ = writer.write_all(STREAM).await;
             for event in 0..*events {
-                if chunk(writer, &format!("data: {{\"n\":{event}}}\n\n"))
-                    .await
-                    .is_err()
-                {
+                let event = format!("data: {{\"n\":{event},\"text\":\"a\"}}\n\n");
+                if chunk(writer, &event).await.is_err() {
                     // The gateway has disconnected. The task that reads the socket notices.
                     std::future::pending::<()>().await;
                 }

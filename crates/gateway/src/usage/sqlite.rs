@@ -1,52 +1,39 @@
-//! Usage store: usage by tenant, day and model, in SQLite.
+//! Usage by tenant, day and model, in SQLite.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use rusqlite::{Connection, params};
-use serde::Serialize;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use rusqlite::{Connection, OptionalExtension, params};
 
+use super::UsageStore;
+use super::batch::{Booked, TenantTotal, UsageBatch, month};
+use super::row::UsageRow;
 use crate::error::Error;
 
 /// Schema version. Older files are upgraded, newer ones rejected.
 const VERSION: i64 = 1;
 
-/// Usage of one tenant on one day with one model.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct UsageRow {
-    /// Calendar day, such as 20261115.
-    pub day: u32,
-    /// The tenant.
-    pub tenant: String,
-    /// The model; empty for requests without a successful response.
-    pub model: String,
-    /// Requests that ended.
-    pub requests: u64,
-    /// Requests that were rejected.
-    pub refused: u64,
-    /// Tokens of prompts.
-    pub input_tokens: u64,
-    /// Tokens of responses.
-    pub output_tokens: u64,
-}
-
 /// The usage file, or a database in memory.
-pub struct UsageStore {
-    connection: Connection,
+#[derive(Clone)]
+pub struct SqliteUsageStore {
+    connection: Arc<Mutex<Connection>>,
     path: String,
 }
 
-impl UsageStore {
+impl SqliteUsageStore {
     /// Opens or creates a usage file. Without a path, usage is kept in memory.
     ///
     /// # Errors
     /// If the file cannot be used, or was written by a newer version.
-    pub fn open(path: Option<&Path>) -> Result<UsageStore, Error> {
+    pub fn open(path: Option<&Path>) -> Result<SqliteUsageStore, Error> {
         let name = path.map_or("memory".to_owned(), |path| path.display().to_string());
         let opened = path.map_or_else(Connection::open_in_memory, Connection::open);
         let connection = opened.map_err(|error| unusable(&name, &error))?;
-        let store = UsageStore {
-            connection,
+        let store = SqliteUsageStore {
+            connection: Arc::new(Mutex::new(connection)),
             path: name,
         };
         store.prepare()?;
@@ -54,8 +41,8 @@ impl UsageStore {
     }
 
     fn prepare(&self) -> Result<(), Error> {
-        let version: i64 = self
-            .connection
+        let connection = self.connection.lock();
+        let version: i64 = connection
             .query_row("PRAGMA user_version", [], |row| row.get(0))
             .map_err(|error| self.wrong(&error))?;
         if version > VERSION {
@@ -66,7 +53,8 @@ impl UsageStore {
                 ),
             });
         }
-        // WAL lets `headworks gateway usage` read the file while the gateway writes it.
+        // WAL lets `headworks gateway usage` read the file while the gateway writes it. Older
+        // programs ignore `usage_batch`.
         let tables = format!(
             "PRAGMA journal_mode = WAL;
              PRAGMA busy_timeout = 5000;
@@ -75,22 +63,35 @@ impl UsageStore {
                  requests INTEGER NOT NULL, refused INTEGER NOT NULL,
                  input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
                  PRIMARY KEY (day, tenant, model)) WITHOUT ROWID;
+             CREATE TABLE IF NOT EXISTS usage_batch (
+                 process BLOB PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;
              PRAGMA user_version = {VERSION};"
         );
-        self.connection
+        connection
             .execute_batch(&tables)
             .map_err(|error| self.wrong(&error))
     }
 
-    /// Adds rows to the stored ones, all or nothing.
-    ///
-    /// # Errors
-    /// If the rows cannot be written. None is written then.
-    pub fn add(&mut self, rows: &[UsageRow]) -> Result<(), Error> {
-        let path = self.path.clone();
+    /// Books a batch, all or nothing, unless it is booked already.
+    fn add(&self, batch: &UsageBatch) -> Result<(), Error> {
+        let mut connection = self.connection.lock();
         let add = |connection: &mut Connection| {
             let transaction = connection.transaction()?;
-            for row in rows {
+            let process = batch.process.as_bytes().as_slice();
+            let last = transaction
+                .prepare_cached("SELECT seq FROM usage_batch WHERE process = ?1")?
+                .query_row([process], |row| row.get::<_, i64>(0))
+                .optional()?;
+            if last.is_some_and(|last| last >= signed(batch.seq)) {
+                return Ok(());
+            }
+            transaction
+                .prepare_cached(
+                    "INSERT INTO usage_batch VALUES (?1, ?2)
+                     ON CONFLICT DO UPDATE SET seq = ?2",
+                )?
+                .execute(params![process, signed(batch.seq)])?;
+            for row in &batch.rows {
                 transaction
                     .prepare_cached(
                         "INSERT INTO usage VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
@@ -109,7 +110,7 @@ impl UsageStore {
             }
             transaction.commit()
         };
-        add(&mut self.connection).map_err(|error| unusable(&path, &error))
+        add(&mut connection).map_err(|error| self.wrong(&error))
     }
 
     /// Rows of the days from `from` to `to`, inclusive, oldest first.
@@ -117,8 +118,9 @@ impl UsageStore {
     /// # Errors
     /// If the file cannot be read.
     pub fn rows(&self, from: u32, to: u32) -> Result<Vec<UsageRow>, Error> {
+        let connection = self.connection.lock();
         let read = || {
-            let mut statement = self.connection.prepare(
+            let mut statement = connection.prepare_cached(
                 "SELECT day, tenant, model, requests, refused, input_tokens, output_tokens
                  FROM usage WHERE day BETWEEN ?1 AND ?2 ORDER BY day, tenant, model",
             )?;
@@ -138,8 +140,65 @@ impl UsageStore {
         read().map_err(|error| self.wrong(&error))
     }
 
+    /// Totals of all tenants on `day` and in its month up to then.
+    pub(crate) fn month_totals(&self, day: u32) -> Result<Vec<TenantTotal>, Error> {
+        // Days are numbers such as 20261115, so this range is the month so far.
+        let rows = self.rows(month(day) * 100, day)?;
+        let batch = UsageBatch::new(headworks_fleet::NodeToken::random(), 1, rows);
+        let mut totals = batch.totals();
+        totals.retain(|total| total.period == day || total.period == month(day));
+        Ok(totals)
+    }
+
     fn wrong(&self, error: &rusqlite::Error) -> Error {
         unusable(&self.path, error)
+    }
+
+    /// Runs `work` where blocking is allowed.
+    fn blocking<'a, R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&SqliteUsageStore) -> Result<R, Error> + Send + 'static,
+    ) -> BoxFuture<'a, Result<R, Error>> {
+        let store = self.clone();
+        async move {
+            let path = store.path.clone();
+            let done = tokio::task::spawn_blocking(move || work(&store)).await;
+            done.unwrap_or_else(|cause| {
+                let cause = cause.to_string();
+                Err(Error::Usage { path, cause })
+            })
+        }
+        .boxed()
+    }
+}
+
+impl UsageStore for SqliteUsageStore {
+    fn book<'a>(
+        &'a self,
+        batch: &'a UsageBatch,
+        tenants: &'a [String],
+        day: u32,
+    ) -> BoxFuture<'a, Result<Booked, Error>> {
+        let (batch, tenants) = (batch.clone(), tenants.to_vec());
+        self.blocking(move |store| {
+            if !batch.rows.is_empty() {
+                store.add(&batch)?;
+            }
+            let mut totals = match tenants.is_empty() {
+                true => Vec::new(),
+                false => store.month_totals(day)?,
+            };
+            totals.retain(|total| tenants.contains(&total.tenant));
+            Ok(Booked { totals, nodes: 1 })
+        })
+    }
+
+    fn totals(&self, day: u32) -> BoxFuture<'_, Result<Vec<TenantTotal>, Error>> {
+        self.blocking(move |store| store.month_totals(day))
+    }
+
+    fn rows(&self, from: u32, to: u32) -> BoxFuture<'_, Result<Vec<UsageRow>, Error>> {
+        self.blocking(move |store| store.rows(from, to))
     }
 }
 
@@ -159,61 +218,32 @@ fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// Formats rows as CSV with a header line. Names are quoted where necessary.
-pub(crate) fn csv(rows: &[UsageRow]) -> String {
-    use std::fmt::Write;
-    let mut text = "day,tenant,model,requests,refused,input_tokens,output_tokens\n".to_owned();
-    for row in rows {
-        let (tenant, model) = (quoted(&row.tenant), quoted(&row.model));
-        let _ = writeln!(
-            text,
-            "{},{tenant},{model},{},{},{},{}",
-            row.day, row.requests, row.refused, row.input_tokens, row.output_tokens
-        );
-    }
-    text
-}
-
-fn quoted(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
-    }
-}
-
-impl UsageRow {
-    /// Formats rows as CSV with a header line.
-    #[must_use]
-    pub fn csv(rows: &[UsageRow]) -> String {
-        csv(rows)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headworks_fleet::NodeToken;
 
-    fn row(day: u32, tenant: &str, tokens: u64) -> UsageRow {
-        UsageRow {
+    fn batch(day: u32, tenant: &str, tokens: u64) -> UsageBatch {
+        let row = UsageRow {
             day,
             tenant: tenant.into(),
             model: "m".into(),
             requests: 1,
             output_tokens: tokens,
             ..UsageRow::default()
-        }
+        };
+        UsageBatch::new(NodeToken::random(), 1, [row])
     }
 
     #[test]
     fn usage_adds_up_and_survives() {
         let path = std::env::temp_dir().join(format!("headworks-usage-{}.db", std::process::id()));
-        let mut store = UsageStore::open(Some(&path)).unwrap();
-        store
-            .add(&[row(20_261_115, "a", 3), row(20_261_116, "b, c", 5)])
-            .unwrap();
-        store.add(&[row(20_261_115, "a", 4)]).unwrap();
+        let store = SqliteUsageStore::open(Some(&path)).unwrap();
+        store.add(&batch(20_261_115, "a", 3)).unwrap();
+        store.add(&batch(20_261_116, "b, c", 5)).unwrap();
+        store.add(&batch(20_261_115, "a", 4)).unwrap();
         drop(store);
-        let rows = UsageStore::open(Some(&path))
+        let rows = SqliteUsageStore::open(Some(&path))
             .unwrap()
             .rows(0, u32::MAX)
             .unwrap();
@@ -231,8 +261,8 @@ mod tests {
             .unwrap()
             .execute_batch("PRAGMA user_version = 99")
             .unwrap();
-        let error = UsageStore::open(Some(&path)).err().unwrap().to_string();
-        assert!(error.contains("version 99"), "{error}");
+        let error = SqliteUsageStore::open(Some(&path)).err().unwrap();
+        assert!(error.to_string().contains("version 99"), "{error}");
         std::fs::remove_file(&path).unwrap();
     }
 }

@@ -11,6 +11,9 @@ pub(crate) enum ClientError {
     /// The host name does not resolve.
     #[error("the host does not exist")]
     NoSuchHost,
+    /// A public list names the forwarder, and its host has an address that is not public.
+    #[error("the host is in a private network, but its list is public")]
+    PrivateHost,
     /// The resolver gives no answer, so nothing is known about the host.
     #[error("cannot look up the host: {0}")]
     Lookup(String),

@@ -77,6 +77,9 @@ impl HttpClient {
         let mut uri: Uri = uri
             .parse()
             .map_err(|_| ClientError::Malformed("the address is invalid".into()))?;
+        if forwarder.published && !is_public(self.outbound.dns_cache(), &uri).await {
+            return Err(ClientError::PrivateHost);
+        }
         for _ in 0..=MAX_REDIRECTS {
             // Header and password are meant for the forwarder, and for no other server.
             let same = origin(&uri) == origin(&forwarder.uri);
@@ -334,6 +337,27 @@ mod tests {
             let to: Uri = to.parse().unwrap();
             let checked = client.check_redirect(&state, &state.uri, &to).await;
             assert_eq!(checked.is_ok(), allowed, "{forwarder} to {to}: {checked:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_in_a_public_list_does_not_lead_into_our_network() {
+        let proxies = hyper_util::client::proxy::matcher::Matcher::builder().build();
+        let config = headworks_service::outbound::OutboundConfig::default();
+        let client = HttpClient::new(Outbound::with_proxies(&config, proxies).unwrap());
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let uri = format!("http://localhost:{}/", closed.local_addr().unwrap().port());
+        drop(closed);
+        for (published, expected) in [
+            (false, ClientError::Refused),
+            (true, ClientError::PrivateHost),
+        ] {
+            let listed = Forwarder {
+                published,
+                ..Forwarder::at(&uri)
+            };
+            let state = ForwarderState::new(&listed, "f").unwrap();
+            assert_eq!(client.probe(&state).await, Err(expected));
         }
     }
 

@@ -93,6 +93,7 @@ impl Outcome {
                 ClientError::NoDescriptor => (JobOutcome::Retry, Unknown),
                 ClientError::Status(429) => (JobOutcome::RetryAfter(suspend), Overloaded),
                 ClientError::NoSuchHost
+                | ClientError::PrivateHost
                 | ClientError::Refused
                 | ClientError::Unreachable
                 | ClientError::Status(400 | 403 | 404) => {

@@ -27,6 +27,10 @@ pub struct Forwarder {
     /// The `Host` header to send, if it differs from the host of the URI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// Whether only public lists name it. It must not lead into the operator's network then, also
+    /// if a later answer of the name service says so.
+    #[serde(skip)]
+    pub(crate) published: bool,
 }
 
 impl Forwarder {
@@ -38,6 +42,7 @@ impl Forwarder {
             name: None,
             ip: None,
             host: None,
+            published: false,
         }
     }
 
@@ -79,7 +84,8 @@ impl Forwarder {
         format!("{scheme}://{user}@{host}:{port}{path}")
     }
 
-    /// Whether the URI names an address that is not public. A name is not looked up.
+    /// Whether the URI names an address that is not public. A name is looked up when a request is
+    /// made.
     fn is_in_private_network(&self) -> bool {
         let uri = self.parsed();
         let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
@@ -136,10 +142,18 @@ pub(crate) fn port(uri: &Uri) -> Option<u16> {
 /// The most forwarders since the start, which their ids can number.
 pub(crate) const MAX_FORWARDERS: usize = u16::MAX as usize;
 
-/// Removes entries that are the same tracker as an earlier one.
+/// Removes entries that are the same tracker as an earlier one. The operator's word counts wherever
+/// it stands: an entry is only published if all lists that name it are public.
 pub(crate) fn dedup(list: &mut Vec<Forwarder>) {
+    let key = |forwarder: &Forwarder| (forwarder.identity(), forwarder.ip);
+    let own = list.iter().filter(|forwarder| !forwarder.published);
+    let own: HashSet<_> = own.map(key).collect();
     let mut seen = HashSet::new();
-    list.retain(|forwarder| seen.insert((forwarder.identity(), forwarder.ip)));
+    list.retain_mut(|forwarder| {
+        let key = key(forwarder);
+        forwarder.published &= !own.contains(&key);
+        seen.insert(key)
+    });
 }
 
 /// The reason why a list of forwarders cannot be used.
@@ -196,7 +210,10 @@ impl List {
                         "forwarder `{}` is in a private network, but its list is public",
                         forwarder.name()
                     )),
-                    _ => Ok(forwarder),
+                    origin => Ok(Forwarder {
+                        published: origin == ListOrigin::Public,
+                        ..forwarder
+                    }),
                 });
                 (is_uri, checked)
             }
@@ -342,6 +359,7 @@ fn parse_entry(entry: &Yaml<'_>) -> Result<Forwarder, String> {
         name: text("name"),
         ip,
         host: text("host").filter(|host| !host.is_empty()),
+        published: false,
     })
 }
 
@@ -404,6 +422,21 @@ mod tests {
         let list = parse_from(ListOrigin::Public, "list", yaml).unwrap();
         assert_eq!((list.forwarders.len(), list.skipped.len()), (1, 1));
         assert_eq!(parse("list", text).unwrap().forwarders.len(), 13);
+    }
+
+    #[test]
+    fn an_entry_of_the_operator_is_not_a_published_one() {
+        let text = "udp://a.example:1\nudp://b.example:1\n";
+        let public = parse_from(ListOrigin::Public, "list", text).unwrap();
+        let own = parse("list", "udp://B.example:1/announce").unwrap();
+        for lists in [[&public, &own], [&own, &public]] {
+            let all = lists.iter().flat_map(|list| list.forwarders.clone());
+            let mut all: Vec<_> = all.collect();
+            dedup(&mut all);
+            all.sort_by_key(Forwarder::identity);
+            let published: Vec<_> = all.iter().map(|one| one.published).collect();
+            assert_eq!(published, [true, false]);
+        }
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(crate) struct ForwarderState {
     pub(crate) uri: Uri,
     pub(crate) ip: Option<IpAddr>,
     pub(crate) host: Option<String>,
+    /// Whether only public lists name it, so that it may have public addresses only.
+    pub(crate) published: bool,
     /// The `Authorization` header, from the user and password in the URI.
     pub(crate) authorization: Option<HeaderValue>,
     status: AtomicU8,
@@ -81,6 +83,7 @@ pub(crate) struct ForwarderAddress {
     authorization: Option<HeaderValue>,
     ip: Option<IpAddr>,
     host: Option<String>,
+    published: bool,
 }
 
 impl ForwarderAddress {
@@ -93,6 +96,7 @@ impl ForwarderAddress {
             uri: without_user(&uri)?,
             ip: forwarder.ip,
             host: forwarder.host.clone(),
+            published: forwarder.published,
         })
     }
 }
@@ -192,6 +196,7 @@ impl ForwarderState {
             authorization: authorization(&forwarder.parsed()?),
             ip: forwarder.ip,
             host: forwarder.host.clone(),
+            published: forwarder.published,
             status: AtomicU8::new(0),
             suspended_until: Mutex::default(),
             next_probe: Mutex::default(),
@@ -216,6 +221,7 @@ impl ForwarderState {
             authorization: self.authorization.clone(),
             ip: self.ip,
             host: self.host.clone(),
+            published: self.published,
         }
     }
 

@@ -5,6 +5,7 @@ mod socket;
 
 use super::error::ClientError;
 use super::query::AnnounceQuery;
+use crate::address_scope::AddressScope;
 use crate::forwarders::ForwarderState;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -180,6 +181,10 @@ impl UdpClient {
             true => ClientError::NoSuchHost,
             false => ClientError::Lookup(error.to_string()),
         })?;
+        let public = |address: &SocketAddr| AddressScope::of(address.ip()) == AddressScope::Public;
+        if forwarder.published && !addresses.iter().all(public) {
+            return Err(ClientError::PrivateHost);
+        }
         match alternate(&addresses, self.sockets.len() > 1) {
             usable if usable.is_empty() => Err(ClientError::Unreachable),
             usable => Ok(usable),

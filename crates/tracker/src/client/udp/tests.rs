@@ -56,6 +56,29 @@ async fn a_closed_port_is_refused_at_once() {
 }
 
 #[tokio::test]
+async fn a_name_in_a_public_list_does_not_lead_into_our_network() {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("udp://localhost:{}", socket.local_addr().unwrap().port());
+    let _task = respond(socket);
+    let client = client();
+    let announce = Announce::default();
+    for published in [false, true] {
+        let listed = Forwarder {
+            published,
+            ..Forwarder::at(&uri)
+        };
+        let state = ForwarderState::new(&listed, "f").unwrap();
+        let result = client
+            .announce(&AnnounceQuery::new(&state, &announce))
+            .await;
+        let refused = result == Err(ClientError::PrivateHost);
+        assert_eq!(refused, published, "{result:?}");
+        let probe = client.probe(&state).await;
+        assert_eq!(probe.is_err(), published, "{probe:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_forwarder_that_forgot_its_connection_ids_is_asked_again_at_once() {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let forwarder = state(&format!("udp://{}", socket.local_addr().unwrap()));

@@ -9,14 +9,14 @@ use crate::nodes::{WIDE, all_succeed, send};
 use crate::support::{Upstream, until};
 use crate::{Server, try_start};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn requests_wait_for_the_first_share_and_a_server_that_is_away_is_tried_again() {
-    let mut server = PostgresServer::start();
+/// Without PostgreSQL nobody knows the keys, so nothing is let in. A node that only shares limits
+/// knows them, and lets requests wait for its share.
+async fn a_server_that_is_away_is_tried_again<S: Server>(before: u16) {
+    let server = S::start();
     let upstream = Upstream::answering(Duration::ZERO, 1).await;
-    server.crash();
+    server.pause();
     let toml = format!("{WIDE}{}", upstream.toml("one", ""));
-    let secrets = PostgresServer::secrets;
-    let one = try_start(&server.url(), secrets(), ("one", ""), &toml).await;
+    let one = try_start(&server.url(), S::secrets(), ("one", ""), &toml).await;
     let one = one.unwrap_or_else(|error| panic!("{error}"));
     let probe = |path| {
         let client = one.client();
@@ -31,11 +31,28 @@ async fn requests_wait_for_the_first_share_and_a_server_that_is_away_is_tried_ag
         assert_eq!(probe(path).await, status, "{path}");
     }
     let sent = send(&one, 10);
-    until("they wait", || one.gateway.running_and_waiting() == (0, 10)).await;
-    assert_eq!(upstream.count(), 0);
-    server.start_again();
-    all_succeed(sent).await;
+    if before == 200 {
+        until("they wait", || one.gateway.running_and_waiting() == (0, 10)).await;
+        assert_eq!(upstream.count(), 0);
+        server.unpause();
+    }
+    for one in sent {
+        assert_eq!(one.await.unwrap(), before);
+    }
+    server.unpause();
+    until("it has a share", || one.gateway.is_ready()).await;
     assert_eq!(probe("/ready").await, 200);
+    all_succeed(send(&one, 10)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_let_in_before_postgres_has_said_who_may() {
+    a_server_that_is_away_is_tried_again::<PostgresServer>(503).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_wait_for_the_first_share_from_valkey() {
+    a_server_that_is_away_is_tried_again::<ValkeyServer>(200).await;
 }
 
 async fn fails(url: &str, secrets: Secrets, expected: &str) {

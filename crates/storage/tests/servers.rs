@@ -411,8 +411,9 @@ async fn sftp_replaces_only_what_is_expected() {
     sftp.make_node(&root, &link("nowhere", Precondition::Absent))
         .await
         .unwrap();
-    let refused = sftp.make_node(&root, &link("elsewhere", Precondition::Absent));
-    assert_eq!(refused.await.unwrap_err().kind(), ErrorKind::Changed);
+    let other = link("elsewhere", Precondition::Absent);
+    let refused = sftp.make_node(&root, &other).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Changed);
     let kept = sftp.stat(&root, Some(b"link")).await.unwrap();
     assert_eq!(kept.target.as_deref(), Some(&b"nowhere"[..]));
     let listed = Precondition::Unchanged(kept.into());

@@ -22,7 +22,7 @@ headworks_service::section! {
     /// Time after which the share of a lost process goes to the others, with `on_loss = "keep"`.
     #[serde(with = "headworks_service::config::seconds")]
     forget_after: Duration = Duration::from_secs(600), restart();
-    /// Age of the last look at the shared keys beyond which every key is refused.
+    /// Age of the last look at the shared keys beyond which only configured keys work.
     #[serde(with = "headworks_service::config::seconds")]
     keys_max_age: Duration = Duration::from_secs(30), restart();
 }

@@ -176,7 +176,7 @@ Examples:
   headworks tracker -l :6969 -f forwarders.yml  forward to the trackers of a list
   headworks tracker -c config.yml               read a predecessor's configuration")]
     Tracker(TrackerCommand),
-    /// Start all applications and the admin listener.
+    /// Start the gateway, the tracker, the view of migrate jobs and the admin listener.
     ///
     /// Reloads the configuration on SIGHUP; stops on SIGINT or SIGTERM, immediately on the second.
     #[command(after_help = "\

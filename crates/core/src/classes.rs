@@ -402,8 +402,8 @@ impl Classes {
         domains.filter_map(move |domain| domain.classes.get(class.index()))
     }
 
-    /// The section that the policy serves next, among those that `oldest` names a candidate of by
-    /// its number of arrival.
+    /// The section that the policy serves next. `oldest` returns the arrival number of a section's
+    /// candidate; a section without one takes no part.
     #[inline]
     pub(crate) fn first(&self, oldest: impl Fn(&ClassState) -> Option<u64>) -> Option<Section> {
         // Most cores have one domain, and then nothing is shared across domains.

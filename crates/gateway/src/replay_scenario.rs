@@ -12,7 +12,7 @@ use toml::{Table, Value};
 use crate::config::{GatewayConfig, Kind, TenantSettings, UpstreamSettings};
 use crate::{active_config, pools};
 
-/// Largest bound of a scenario.
+/// The most waiting jobs that a scenario may permit per class or target.
 const MAX_BOUND: u64 = 1_000_000;
 /// Latency of upstreams that are not an echo.
 const LATENCY: &str = "50ms-350ms";

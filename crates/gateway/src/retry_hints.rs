@@ -169,7 +169,8 @@ impl State {
     }
 }
 
-/// Seconds in which limits grant `places` requests of that cost, with that many slots.
+/// The seconds that the tightest of the limits needs to grant `places` requests of `cost` tokens
+/// each, if `slots` of them run at once and a response takes `service` seconds.
 fn limited_to(limits: &Limits, slots: u64, service: f64, cost: Cost, places: u64) -> f64 {
     let places = places as f64;
     // Requests that began together end together, so a part of a round counts as a whole one.

@@ -18,7 +18,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Filters {
-    /// If not empty, a file must match one of these.
+    /// If not empty, every entry but a folder must match one of these.
     pub include: Vec<String>,
     /// Excludes entries that match one of these.
     pub exclude: Vec<String>,
@@ -26,9 +26,11 @@ pub struct Filters {
     pub min_size: Option<u64>,
     /// Excludes larger files.
     pub max_size: Option<u64>,
-    /// Excludes files modified more recently than this before the job began.
+    /// Excludes entries, other than folders, that were modified more recently than this before the
+    /// job began.
     pub min_age: Option<Duration>,
-    /// Excludes files modified longer ago than this before the job began.
+    /// Excludes entries, other than folders, that were modified longer ago than this before the job
+    /// began.
     pub max_age: Option<Duration>,
     /// Copies devices, pipes and sockets where possible.
     pub specials: bool,

@@ -86,7 +86,7 @@ pub enum Status {
     Unsupported,
     /// Below a folder that could not be listed: neither present nor missing.
     Unknown,
-    /// Excluded by a filter.
+    /// Left out by a filter or a rule of `review`, or a quarantine folder in the source.
     Excluded,
 }
 

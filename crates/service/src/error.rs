@@ -1,4 +1,4 @@
-//! Errors, one variant per remedy.
+//! Errors of the shared service parts. A message names the remedy where there is one.
 
 use std::net::SocketAddr;
 

@@ -19,10 +19,10 @@ headworks_service::section! {
     /// Behaviour of a process that cannot reach the shared server. "keep": it keeps using its
     /// share, which others do not get. "closed": it stops after 3 s, and others get its share.
     on_loss: OnLossName = OnLossName::Keep, restart();
-    /// Time after which the share of a lost process goes to the others, with `on_loss = "keep"`.
+    /// Silence after which the share of a process goes to the others, with `on_loss = "keep"`.
     #[serde(with = "headworks_service::config::seconds")]
     forget_after: Duration = Duration::from_secs(600), restart();
-    /// Age of the last look at the shared keys beyond which every key is refused.
+    /// Age of the last look at the shared keys beyond which only configured keys work.
     #[serde(with = "headworks_service::config::seconds")]
     keys_max_age: Duration = Duration::from_secs(30), restart();
 }

@@ -96,7 +96,7 @@ impl Suspended {
 }
 
 impl SharedFacts {
-    /// Takes all facts anew, and applies them.
+    /// Replaces the known facts by those received, and applies them to this gateway.
     pub(super) fn receive(&mut self, facts: &Facts, shared: &Shared, fleet: &Fleet) {
         let named = |prefix: &'static str| {
             let found = facts.facts.iter();

@@ -22,7 +22,7 @@ pub struct AuditEntry {
     pub action: String,
     /// Id of the key, or name of the tenant.
     pub subject: String,
-    /// The new settings.
+    /// The values that the change set, without secrets; null if it set none.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub detail: Value,
 }

@@ -152,7 +152,8 @@ fn has_few_slots(config: &Config, nodes: usize) -> bool {
 }
 
 fn sources(rng: &mut Rng, config: &Config) -> Vec<Source> {
-    // A class that takes precedence may leave nothing to the others, and rightly so.
+    // At the end of a walk every node must start jobs. A class that precedes others may rightly
+    // leave nothing to them, so only classes that do not precede each other get load.
     let (least, most) = match config.policy {
         Policy::Strict => (1, 2),
         Policy::Hybrid => (1, 3),

@@ -99,9 +99,9 @@ fn refused(address: &str, message: String) -> Error {
     Error::new(ErrorKind::Denied, "fetch a token from", on, message)
 }
 
-/// Returns the header of a token in an environment variable.
+/// Returns the `Authorization` header with the token that the environment variable contains.
 pub(crate) fn bearer(variable: &str, token: &str) -> Result<HeaderValue> {
-    // A token read from a file ends with a newline.
+    // A variable that was filled from a file often ends with the file's last newline.
     let value = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
     // The error must not repeat the token.
     let mut value = value.map_err(|_| {

@@ -5,7 +5,8 @@ use http::HeaderMap;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-/// Differences below this are not the reason for a rejection, in seconds.
+/// The least error of a signature's time, in seconds, for which a service rejects the signature.
+/// With a smaller one, the reason is another, and the clock is not corrected.
 const MIN_SKEW: i64 = 60;
 
 /// This machine's clock, corrected by what the service says about its own.

@@ -101,7 +101,8 @@ const WRITE_LEASE: &str = "
         SET holder = excluded.holder, epoch = excluded.epoch, number = 0, beat = excluded.beat,
             clock_ms = excluded.clock_ms, emptied = excluded.emptied";
 
-/// Rows are locked in the order of nodes.
+/// Rows are locked in the order of nodes. In different orders, two transactions could each wait for
+/// a row that the other has locked: a deadlock.
 const ALLOCATE: &str = "
     INSERT INTO {s}.allocation (node, epoch, number, body)
     SELECT p.node, $1, $2, p.body

@@ -177,7 +177,7 @@ fn group_by_folder(keys: Vec<Entry>) -> BTreeMap<Vec<u8>, Vec<Entry>> {
     folders
 }
 
-/// A cached folder.
+/// The listing of a folder from the cache: one page, without a request.
 struct CachedListing(Option<Vec<Entry>>);
 
 impl Listing for CachedListing {

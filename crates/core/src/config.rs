@@ -127,7 +127,13 @@ pub enum Policy {
 
 impl Policy {
     /// All policies; configurations, the console and the random walks offer these.
-    pub const ALL: [Policy; 4] = [Policy::Fifo, Policy::Strict, Policy::Wfq, Policy::Hybrid];
+    pub const ALL: [Policy; Policy::COUNT] =
+        [Policy::Fifo, Policy::Strict, Policy::Wfq, Policy::Hybrid];
+
+    /// Exhaustive, so that the compiler asks for a place of a new variant in [`Policy::ALL`].
+    const COUNT: usize = match Policy::Fifo {
+        Policy::Fifo | Policy::Strict | Policy::Wfq | Policy::Hybrid => 4,
+    };
 
     /// Its name in configurations.
     #[must_use]

@@ -91,8 +91,10 @@ impl TrackerClient {
         let response = response.unwrap_or(Err(ClientError::Timeout));
         match &response {
             Ok(_) => forwarder.latency.record_response(began.elapsed()),
-            Err(ClientError::Timeout) => {
-                forwarder.latency.record_timeout();
+            Err(error @ (ClientError::Timeout | ClientError::Unreachable)) => {
+                if *error == ClientError::Timeout {
+                    forwarder.latency.record_timeout();
+                }
                 // Another address may respond.
                 *forwarder.responding_address.lock() = None;
             }

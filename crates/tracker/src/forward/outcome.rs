@@ -86,7 +86,10 @@ impl Outcome {
             },
             Ok(_) => (JobOutcome::Failed(AFTER_ERROR), Fault),
             Err(error) => match error {
-                ClientError::Timeout | ClientError::Lookup(_) => (JobOutcome::Retry, Silent),
+                // Unreachable says a router, and anybody can pretend to be one.
+                ClientError::Timeout | ClientError::Lookup(_) | ClientError::Unreachable => {
+                    (JobOutcome::Retry, Silent)
+                }
                 ClientError::Transient(_) | ClientError::Status(500..=599) => {
                     (JobOutcome::Retry, Fault)
                 }
@@ -95,7 +98,6 @@ impl Outcome {
                 ClientError::NoSuchHost
                 | ClientError::PrivateHost
                 | ClientError::Refused
-                | ClientError::Unreachable
                 | ClientError::Status(400 | 403 | 404) => {
                     (JobOutcome::Failed(AFTER_ERROR), Unavailable)
                 }
@@ -155,6 +157,7 @@ mod tests {
             (failure("8:retry in5:never"), Failed(secs(1800)), Declined),
             (Err(ClientError::Timeout), Retry, Silent),
             (Err(ClientError::Lookup("x".into())), Retry, Silent),
+            (Err(ClientError::Unreachable), Retry, Silent),
             (Err(ClientError::NoDescriptor), Retry, Unknown),
             (Err(ClientError::Status(503)), Retry, Fault),
             (Err(ClientError::Transient("reset".into())), Retry, Fault),

@@ -178,6 +178,15 @@ impl ForwardHandler {
             // Our own network is down, which tells nothing about the forwarder.
             return self.without_blame(run, &forwarder);
         }
+        match outcome.forwarder {
+            ForwarderHealth::Healthy => forwarder.rejections.record_answer(),
+            ForwarderHealth::Rejected | ForwarderHealth::Declined => {
+                let (torrent, rejections) = (&job.announce.info_hash, &forwarder.rejections);
+                let of_all = rejections.record(torrent, job.client);
+                outcome = outcome.of_rejection(of_all, rejections.has_answered());
+            }
+            _ => {}
+        }
         let mut suspension = suspend;
         if outcome.forwarder == ForwarderHealth::Silent {
             let silences = threshold.min(MAX_SILENCES);
@@ -496,7 +505,9 @@ fn report(outcome: Outcome, suspend: Duration) -> Report {
         ForwarderHealth::Unknown => Health::Unknown,
         ForwarderHealth::Fault | ForwarderHealth::Silent => Health::Fault,
         ForwarderHealth::Overloaded => Health::Overloaded(suspend),
-        ForwarderHealth::Unavailable | ForwarderHealth::Declined => Health::Gone,
+        ForwarderHealth::Unavailable | ForwarderHealth::Rejected | ForwarderHealth::Declined => {
+            Health::Gone
+        }
     })
 }
 

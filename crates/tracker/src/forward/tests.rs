@@ -7,6 +7,7 @@ mod floods;
 mod own_addresses;
 mod permits;
 mod places;
+mod rejections;
 mod restarts;
 
 use super::*;

@@ -3,6 +3,7 @@
 use super::host::Host;
 use super::latency::Latency;
 use super::list::Forwarder;
+use super::rejections::Rejections;
 use super::score::Score;
 use super::secrets::redact;
 use crate::counters::Count;
@@ -64,6 +65,7 @@ pub(crate) struct ForwarderState {
     pub(crate) counters: ForwarderCounters,
     pub(crate) score: Score,
     pub(crate) latency: Latency,
+    pub(crate) rejections: Rejections,
     responsiveness: Mutex<Responsiveness>,
     /// Whether the forwarder has responded since the start or since it was last suspended for
     /// silence.
@@ -206,6 +208,7 @@ impl ForwarderState {
             counters: ForwarderCounters::default(),
             score: Score::default(),
             latency: Latency::default(),
+            rejections: Rejections::default(),
             responsiveness: Mutex::default(),
             responds: AtomicBool::default(),
             probed: AtomicBool::default(),

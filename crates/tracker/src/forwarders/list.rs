@@ -319,8 +319,9 @@ fn parse_plain(origin: ListOrigin, text: &str) -> List {
 
 fn parse_yaml(origin: ListOrigin, name: &str, text: &str) -> Result<List, ListError> {
     let invalid = |text: &str| ListError::Format(name.into(), text.into());
-    if !headworks_service::config::is_shallow_yaml(text) {
-        return Err(invalid("nested too deeply"));
+    // Anybody may have published the list.
+    if !headworks_service::config::is_plain_yaml(text) {
+        return Err(invalid("nested too deeply, or with an alias"));
     }
     let documents = Yaml::load_from_str(text).map_err(|error| invalid(error.info()))?;
     let mut list = List::default();
@@ -437,6 +438,20 @@ mod tests {
             let published: Vec<_> = all.iter().map(|one| one.published).collect();
             assert_eq!(published, [true, false]);
         }
+    }
+
+    #[test]
+    fn a_list_cannot_multiply_itself_with_aliases() {
+        for text in [
+            "- &a udp://a.example:1\n- *a\n",
+            "- &a {uri: \"udp://a.example:1\"}\n- *a\n- *a\n",
+            "x: &a [udp://a.example:1]\nforwarders: *a\n",
+        ] {
+            let list = parse("list", text);
+            assert!(matches!(list, Err(ListError::Format(..))), "{list:?}");
+        }
+        let unused = parse("list", "- &a udp://a.example:1\n").unwrap();
+        assert_eq!(unused.forwarders.len(), 1, "an anchor alone is harmless");
     }
 
     #[test]

@@ -115,10 +115,21 @@ impl Outbound {
         settings: impl Into<Settings>,
         proxies: Matcher,
     ) -> Result<Outbound, Error> {
+        Outbound::with_names(settings, proxies, DnsCache::default())
+    }
+
+    /// A client that finds hosts in `names`.
+    ///
+    /// # Errors
+    /// When the certificates cannot be used.
+    pub fn with_names(
+        settings: impl Into<Settings>,
+        proxies: Matcher,
+        names: DnsCache,
+    ) -> Result<Outbound, Error> {
         let settings = settings.into();
         let tls = roots::client_config(settings.ca_file.as_deref())?;
         let proxies = Arc::new(proxies);
-        let names = DnsCache::default();
         let connector = connector::connector(
             tls,
             Arc::clone(&proxies),

@@ -284,6 +284,7 @@ fn client_error(error: &(dyn std::error::Error + 'static)) -> ClientError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
     use crate::forwarders::Forwarder;
 
     #[test]
@@ -358,6 +359,43 @@ mod tests {
             };
             let state = ForwarderState::new(&listed, "f").unwrap();
             assert_eq!(client.probe(&state).await, Err(expected));
+        }
+    }
+
+    /// A resolver that fails first, and finds loopback later.
+    fn rebinding() -> DnsCache {
+        let lookups = std::sync::atomic::AtomicUsize::default();
+        DnsCache::with_lookup(move |_| {
+            let before = lookups.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Box::pin(async move {
+                match before {
+                    0 => Err(io::Error::other("temporary failure in name resolution")),
+                    _ => Ok(vec!["127.0.0.1:0".parse().unwrap()]),
+                }
+            })
+        })
+    }
+
+    #[tokio::test]
+    async fn a_name_that_changes_between_check_and_connection_leads_nowhere() {
+        let proxies = hyper_util::client::proxy::matcher::Matcher::builder().build();
+        let config = headworks_service::outbound::OutboundConfig::default();
+        let outbound = Outbound::with_names(&config, proxies, rebinding()).unwrap();
+        let client = HttpClient::new(outbound);
+        let ours = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let port = ours.local_addr().unwrap().port();
+        let listed = Forwarder {
+            published: true,
+            ..Forwarder::at(&format!("http://tracker.example:{port}/"))
+        };
+        let state = ForwarderState::new(&listed, "f").unwrap();
+        for _ in 0..2 {
+            // A connection would be accepted, and never answered.
+            let probe = tokio::time::timeout(Duration::from_secs(2), client.probe(&state)).await;
+            assert!(!matches!(probe, Ok(Ok(()))), "{probe:?}");
+            let reached = ours.accept();
+            assert!(reached.is_err(), "{reached:?}");
         }
     }
 

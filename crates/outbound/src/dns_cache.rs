@@ -5,12 +5,9 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use hyper_util::client::legacy::connect::dns::Name;
-use tower::Service;
 
 /// Time for which an entry is used. The system resolver does not report the TTL.
 const TTL: Duration = Duration::from_secs(60);
@@ -117,22 +114,6 @@ pub fn is_host_not_found(error: &io::Error) -> bool {
     ]
     .iter()
     .any(|words| text.contains(words))
-}
-
-/// Resolver for the HTTP client, which sets the port itself.
-impl Service<Name> for DnsCache {
-    type Response = std::vec::IntoIter<SocketAddr>;
-    type Error = io::Error;
-    type Future = BoxFuture<'static, io::Result<Self::Response>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, name: Name) -> Self::Future {
-        let names = self.clone();
-        Box::pin(async move { Ok(names.resolve(name.as_str(), 0).await?.into_iter()) })
-    }
 }
 
 #[cfg(test)]

@@ -3,11 +3,13 @@
 mod error;
 mod http;
 mod query;
+mod reach;
 mod udp;
 
 pub(crate) use error::ClientError;
-pub(crate) use http::{gunzip, is_public, redirect_target};
+pub(crate) use http::{gunzip, redirect_target};
 pub(crate) use query::AnnounceQuery;
+pub(crate) use reach::{HttpReach, Reach, is_from_internet, is_refused, reach_of_redirect};
 
 use crate::error::Error;
 use crate::forwarders::ForwarderState;

@@ -1,5 +1,6 @@
 //! The host of a forwarder's URI in one form, however a list spells it.
 
+use crate::address_scope::AddressScope;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -40,6 +41,28 @@ impl Host {
             Host::Name(_) => Vec::new(),
         }
     }
+
+    /// Returns the scope of an address, or of a name as far as its spelling tells: names that the
+    /// public name service does not have are private.
+    pub(crate) fn scope(&self) -> AddressScope {
+        let local = self.local_addresses();
+        match (self, local.first()) {
+            (_, Some(ip)) => AddressScope::of(*ip),
+            (Host::Name(name), None) if is_private_name(name) => AddressScope::Private,
+            _ => AddressScope::Public,
+        }
+    }
+}
+
+/// Whether a name is one of a local network: of one word, or below a domain that is reserved for
+/// such names (RFC 6762, RFC 8375, `.internal`) or widely used for them.
+fn is_private_name(name: &str) -> bool {
+    const DOMAINS: [&str; 4] = ["local", "home.arpa", "internal", "lan"];
+    let below = |domain: &&str| {
+        let rest = name.strip_suffix(*domain);
+        rest.is_some_and(|rest| rest.ends_with('.'))
+    };
+    !name.contains('.') || DOMAINS.iter().any(below)
 }
 
 impl fmt::Display for Host {
@@ -125,6 +148,26 @@ mod tests {
             ".",
         ] {
             assert!(matches!(Host::parse(name), Host::Name(_)), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_of_a_local_network_is_private() {
+        use AddressScope::{Loopback, Private, Public};
+        for (host, expected) in [
+            ("tracker", Private),
+            ("tracker.lan", Private),
+            ("a.b.LOCAL.", Private),
+            ("tracker.home.arpa", Private),
+            ("10.0.0.1", Private),
+            ("localhost", Loopback),
+            ("0.0.0.0", Loopback),
+            ("tracker.example", Public),
+            ("notlan.example", Public),
+            ("a.notlan", Public),
+            ("8.8.8.8", Public),
+        ] {
+            assert_eq!(Host::parse(host).scope(), expected, "{host}");
         }
     }
 }

@@ -8,7 +8,7 @@ mod udp;
 
 pub(crate) use error::ClientError;
 pub(crate) use http::{gunzip, redirect_target};
-pub(crate) use query::AnnounceQuery;
+pub(crate) use query::{AnnounceQuery, NUMWANT};
 pub(crate) use reach::{HttpReach, Reach, is_from_internet, is_refused, reach_of_redirect};
 
 use crate::error::Error;

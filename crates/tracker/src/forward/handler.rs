@@ -9,7 +9,7 @@ use super::permits::HttpPermits;
 use super::timers::DueTimers;
 use super::workers::{HttpWorkers, Worker};
 use crate::address_scope::AddressScope;
-use crate::client::{AnnounceQuery, ClientError, TrackerClient};
+use crate::client::{AnnounceQuery, ClientError, NUMWANT, TrackerClient};
 use crate::clock::Seconds;
 use crate::forwarders::ForwarderState;
 use crate::state::TrackerState;
@@ -356,8 +356,11 @@ impl ForwardHandler {
             let mut new = 0;
             // Without a local peer nobody would ask for the cached ones.
             if swarm.local_peers() > 0 {
+                let suspects = peers.iter().filter(|address| is_own(&address.ip()));
+                let suspects = suspects.map(SocketAddr::port).collect();
+                let local_ports = swarm.local_ports(&suspects);
                 for address in &peers {
-                    if is_own(&address.ip()) && swarm.has_local_port(address.port()) {
+                    if is_own(&address.ip()) && local_ports.contains(&address.port()) {
                         continue;
                     }
                     let packed = PackedAddress::new(address.ip(), address.port());
@@ -405,7 +408,8 @@ impl ForwardHandler {
         }
         let own_ids = [Some(job.announce.peer_id), Some(self.own_id)];
         let mut peers = Vec::new();
-        for (address, id) in &list.peers {
+        // A list that is longer than requested is not better.
+        for (address, id) in list.peers.iter().take(NUMWANT as usize) {
             let ip = address.ip().to_canonical();
             if id.is_some() && own_ids.contains(id) || !usable(ip) || address.port() == 0 {
                 continue;

@@ -18,6 +18,8 @@ pub(crate) struct AnnounceRecord {
     peers: Vec<AnnouncedPeer>,
     /// Cached peers that each forwarder was the first to report, indexed by forwarder.
     contributed: Vec<u32>,
+    /// The same, only those that are still cached.
+    held: HeldPeers,
     /// The times at which delayed forwards are tried again.
     retries: Vec<(StayId, ForwarderId, Seconds)>,
     /// Forwards that are queued or in flight, and selections that are still to be made.
@@ -483,10 +485,11 @@ impl AnnounceRecord {
 
     /// Removes a cached peer. Returns whether it was there.
     pub(super) fn remove_cached(&mut self, address: PackedAddress) -> bool {
-        match address {
+        let by = match address {
             PackedAddress::V4(address) => self.v4.remove(&address),
             PackedAddress::V6(address) => self.v6.remove(&address),
-        }
+        };
+        by.inspect(|by| self.held.remove(*by)).is_some()
     }
 
     /// Returns the forwarder that was the first to report a cached peer.
@@ -513,19 +516,22 @@ impl AnnounceRecord {
         }
     }
 
-    /// Removes the cached peer whose last report is the oldest, unless that is as new as `now`.
-    /// Returns its address.
-    pub(super) fn evict_oldest(&mut self, now: Seconds) -> Option<PackedAddress> {
-        let v4 = self
-            .v4
-            .oldest()
-            .map(|(at, peer)| (at, PackedAddress::V4(peer)));
-        let v6 = self
-            .v6
-            .oldest()
-            .map(|(at, peer)| (at, PackedAddress::V6(peer)));
+    /// Makes room for a new peer that a forwarder reports, and returns the address of the peer that
+    /// had to leave: the one with the oldest report among those of the forwarder that holds the
+    /// most. So nobody can replace the peers of others by inventing many. If that is the reporting
+    /// forwarder itself, peers of the same report do not replace each other.
+    pub(super) fn evict_cached_for(
+        &mut self,
+        now: Seconds,
+        reporter: ForwarderId,
+    ) -> Option<PackedAddress> {
+        let holder = self.held.largest_holder(reporter)?;
+        let v4 = self.v4.oldest_of(holder);
+        let v4 = v4.map(|(at, peer)| (at, PackedAddress::V4(peer)));
+        let v6 = self.v6.oldest_of(holder);
+        let v6 = v6.map(|(at, peer)| (at, PackedAddress::V6(peer)));
         let older = [v4, v6].into_iter().flatten().min_by_key(|(at, _)| *at);
-        let (_, address) = older.filter(|(at, _)| *at < now)?;
+        let (_, address) = older.filter(|(at, _)| *at < now || holder != reporter)?;
         self.remove_cached(address);
         Some(address)
     }
@@ -545,6 +551,7 @@ impl AnnounceRecord {
             PackedAddress::V6(address) => self.v6.upsert(now, address, forwarder, room),
         };
         if new {
+            self.held.add(forwarder);
             let contributed = self.contributed_mut(forwarder);
             *contributed = contributed.saturating_add(1);
         }
@@ -553,16 +560,49 @@ impl AnnounceRecord {
 
     /// Removes cached peers that were last reported before `before`; `removed` receives their IPs.
     pub(super) fn purge(&mut self, before: Seconds, mut removed: impl FnMut(u128)) {
-        self.v4
-            .purge(before, |address| removed(ip_number(&address)));
-        self.v6
-            .purge(before, |address| removed(ip_number(&address)));
+        let held = &mut self.held;
+        self.v4.purge(before, |address, by| {
+            held.remove(by);
+            removed(ip_number(&address));
+        });
+        self.v6.purge(before, |address, by| {
+            held.remove(by);
+            removed(ip_number(&address));
+        });
     }
 
     /// Returns the IPs of all cached peers, one per peer.
     pub(super) fn ips(&self) -> impl Iterator<Item = u128> + '_ {
         let v4 = self.v4.addresses().iter().map(ip_number);
         v4.chain(self.v6.addresses().iter().map(ip_number))
+    }
+}
+
+/// The number of cached peers that each forwarder was the first to report, without zeros.
+#[derive(Debug, Default)]
+struct HeldPeers(Vec<(ForwarderId, u32)>);
+
+impl HeldPeers {
+    fn add(&mut self, forwarder: ForwarderId) {
+        match self.0.iter_mut().find(|(by, _)| *by == forwarder) {
+            Some((_, count)) => *count += 1,
+            None => self.0.push((forwarder, 1)),
+        }
+    }
+
+    fn remove(&mut self, forwarder: ForwarderId) {
+        if let Some(index) = self.0.iter().position(|(by, _)| *by == forwarder) {
+            self.0[index].1 -= 1;
+            if self.0[index].1 == 0 {
+                self.0.swap_remove(index);
+            }
+        }
+    }
+
+    /// Returns the forwarder with the most; the reporting one if no other has more.
+    fn largest_holder(&self, reporter: ForwarderId) -> Option<ForwarderId> {
+        let most = |(by, count): &&(ForwarderId, u32)| (*count, *by == reporter);
+        self.0.iter().max_by_key(most).map(|(by, _)| *by)
     }
 }
 

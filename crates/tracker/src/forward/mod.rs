@@ -341,6 +341,12 @@ impl Forwarding {
         self.submitter.cancel(announce, forwarders);
     }
 
+    /// Removes the timer of a torrent without local peers. The caller holds the lock of the swarm's
+    /// shard.
+    pub(crate) fn disarm(&self, hash: &InfoHash, swarm: &mut Swarm) {
+        self.submitter.timers.disarm(hash, swarm);
+    }
+
     /// Announces a torrent now, because another of its peers took the place of one that left.
     pub(crate) fn announce_now(&self, hash: &InfoHash) {
         self.submitter.timers.wake(hash);

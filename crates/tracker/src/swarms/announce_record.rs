@@ -54,6 +54,8 @@ pub(crate) struct AnnouncedPeer {
     pub(crate) stay: StayId,
     /// Indexed by forwarder.
     schedules: Vec<Schedule>,
+    /// The time before which it is not announced for the first time.
+    not_before: Seconds,
     /// The time of its last `completed` that was forwarded; 0 for never.
     completed: Seconds,
     /// The forwarders that the peer was announced to. They must receive its `stopped`.
@@ -92,7 +94,7 @@ pub(crate) struct ForwarderSchedule {
 const LOST_AFTER: Seconds = 3600;
 
 /// The shortest time between two events of the same kind from one client to one forwarder.
-const MIN_REPEAT: Seconds = 60;
+pub(crate) const MIN_REPEAT: Seconds = 60;
 
 /// The result of adding or refreshing an announced peer.
 #[derive(Debug, Default)]
@@ -104,10 +106,10 @@ pub(crate) struct Upserted {
 }
 
 impl AnnouncedPeer {
-    /// Returns the schedules and the time of the last `completed` for the peer that takes this
-    /// one's place at the same address. A client that changes its id all the time must not have
-    /// forwarders asked each time.
-    fn times_of_successor(&self) -> (Vec<Schedule>, Seconds) {
+    /// Returns the schedules, the time before which it is not announced, and the time of the last
+    /// `completed` for the peer that takes this one's place at the same address. A client that
+    /// changes its id all the time must not have forwarders asked each time.
+    fn times_of_successor(&self) -> (Vec<Schedule>, Seconds, Seconds) {
         let successor = |schedule: &Schedule| Schedule {
             due: match schedule.last {
                 0 => schedule.due,
@@ -116,7 +118,7 @@ impl AnnouncedPeer {
             last: 0,
         };
         let schedules = self.schedules.iter().map(successor);
-        (schedules.collect(), self.completed)
+        (schedules.collect(), self.not_before, self.completed)
     }
 
     fn new(announce: &Announce, client: IpAddr, address: PackedAddress) -> AnnouncedPeer {
@@ -126,6 +128,7 @@ impl AnnouncedPeer {
             address,
             stay: StayId::next(),
             schedules: Vec::new(),
+            not_before: 0,
             completed: 0,
             announced: ForwarderSet::default(),
         }
@@ -133,7 +136,16 @@ impl AnnouncedPeer {
 
     pub(crate) fn schedule(&self, forwarder: ForwarderId) -> Schedule {
         let schedule = self.schedules.get(forwarder.index());
-        schedule.copied().unwrap_or_default()
+        let mut schedule = schedule.copied().unwrap_or_default();
+        if schedule.last == 0 {
+            schedule.due = schedule.due.max(self.not_before);
+        }
+        schedule
+    }
+
+    /// Whether any forwarder was asked for the peer, or is about to be.
+    pub(crate) fn was_forwarded(&self) -> bool {
+        self.schedules.iter().any(|schedule| schedule.last != 0)
     }
 
     fn schedule_mut(&mut self, forwarder: ForwarderId) -> &mut Schedule {
@@ -190,8 +202,7 @@ impl AnnounceRecord {
 
     /// Whether any forwarder ever received an announce of this torrent.
     pub(crate) fn was_forwarded(&self) -> bool {
-        let asked = |peer: &AnnouncedPeer| peer.schedules.iter().any(|schedule| schedule.last != 0);
-        self.answered || self.peers.iter().any(asked)
+        self.answered || self.peers.iter().any(AnnouncedPeer::was_forwarded)
     }
 
     /// Whether forwards are pending and none was ever answered.
@@ -286,7 +297,7 @@ impl AnnounceRecord {
                 announce.event = Event::None;
             }
             let mut peer = AnnouncedPeer::new(&announce, client, address);
-            (peer.schedules, peer.completed) = inherited.unwrap_or_default();
+            (peer.schedules, peer.not_before, peer.completed) = inherited.unwrap_or_default();
             self.peers.push(peer);
         }
         Upserted {
@@ -308,6 +319,13 @@ impl AnnounceRecord {
                 .push(AnnouncedPeer::new(announce, client, address));
         }
         new
+    }
+
+    /// Delays the first announces of a peer until a time.
+    pub(super) fn delay_peer(&mut self, id: &PeerId, until: Seconds) {
+        if let Some(peer) = self.peer_mut(id) {
+            peer.not_before = until;
+        }
     }
 
     /// Removes a peer from the announced ones. Returns it if it was there.

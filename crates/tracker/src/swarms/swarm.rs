@@ -229,6 +229,11 @@ impl Swarm {
         upserted.replaced
     }
 
+    /// Delays the first announces of a peer until a time.
+    pub(crate) fn delay_peer(&mut self, id: &PeerId, until: Seconds) {
+        self.record_mut().delay_peer(id, until);
+    }
+
     /// Drops announced peers that have left, and announces other local peers in their place,
     /// `preferred` ones first. Returns whether there are any.
     pub(crate) fn refill_announced(

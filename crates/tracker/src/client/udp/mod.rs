@@ -191,6 +191,16 @@ impl UdpClient {
         }
     }
 
+    /// Remembers the connection id of an address, which was requested at `requested`. Expired ids
+    /// are dropped whenever the table would grow, so that each insertion takes constant time.
+    fn remember(&self, to: SocketAddr, connection: ConnectionId, requested: Instant) {
+        let mut connections = self.connections.lock();
+        if connections.len() == connections.capacity() {
+            connections.retain(|_, (_, at)| at.elapsed() < CONNECTION_LIFETIME);
+        }
+        connections.insert(to, (connection, requested));
+    }
+
     fn socket(&self, to: SocketAddr) -> Result<&ClientSocket, ClientError> {
         let socket = self.sockets.get(usize::from(to.is_ipv6()));
         socket.ok_or(ClientError::Unreachable)
@@ -215,7 +225,7 @@ impl UdpClient {
         let packet = socket.exchange(to, pause, udp::write_connect).await?;
         match udp::parse_response(&packet) {
             Some(Response::Connect { connection, .. }) => {
-                self.connections.lock().insert(to, (connection, requested));
+                self.remember(to, connection, requested);
                 Ok((to, connection))
             }
             _ => Err(ClientError::Malformed("not a connect response".into())),

@@ -119,6 +119,36 @@ async fn a_client_that_changes_its_id_completes_once_per_minute() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_stops_and_starts_again_is_announced_once_per_minute() {
+    let (handler, log) = start_logged();
+    let cycle = async |torrent: u32, port: u16| {
+        for event in [Event::Started, Event::Stopped] {
+            let mut announce = announce(torrent, event);
+            announce.port = port;
+            send(&handler, announce);
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    for number in 0..100 {
+        // The port is the client's choice.
+        cycle(1, 6000 + number).await;
+    }
+    assert_eq!(count(&log, Event::Started), 1, "{:?}", log.lock());
+    assert_eq!(count(&log, Event::Stopped), 1, "{:?}", log.lock());
+    assert!(handler.forwarding.submitter.timers.len() <= 1);
+    // One that stays is announced when the minute is over.
+    let outcome = send(&handler, announce(1, Event::Started));
+    assert!(
+        matches!(outcome, AnnounceOutcome::Peers { interval: 90, .. }),
+        "it is to come back soon: {outcome:?}"
+    );
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(count(&log, Event::Started), 2, "{:?}", log.lock());
+    cycle(2, 6000).await;
+    assert_eq!(count(&log, Event::Started), 3, "another torrent");
+}
+
+#[tokio::test(start_paused = true)]
 async fn completed_of_a_peer_that_is_not_announced_is_not_queued() {
     let (handler, log) = start_logged();
     let send_peer = |id: u8, event: Event| {

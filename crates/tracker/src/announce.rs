@@ -137,7 +137,8 @@ impl AnnounceHandler {
             self.forwarding.stop_replaced(request, &peer);
         }
         if let Some(announced) = update.completed {
-            self.forwarding.completed(request, &announced);
+            let pending = &mut buffers.pending;
+            self.forwarding.completed(request, &announced, pending);
         }
         let forwarded = update.admission.map_or(Forwarded::NotNeeded, |admission| {
             let pending = &mut buffers.pending;

@@ -44,7 +44,7 @@ use crate::state::TrackerState;
 use crate::swarms::{AnnouncedPeer, Swarm};
 use handler::ForwardHandler;
 use headworks_core::{
-    Backoff, Bound, ClassConfig, Config, KeySeed, Limits, OnSuspend, Policy, Pressure, Reason,
+    Backoff, Bound, ClassConfig, Config, KeySeed, Limits, OnSuspend, Policy, Pressure,
     TargetConfig, TargetState, Thresholds,
 };
 use headworks_pool::{Pool, Workers};
@@ -319,13 +319,24 @@ impl Forwarding {
         }
     }
 
-    /// Forwards `completed` to every usable forwarder that responds or knows of the peer.
-    pub(crate) fn completed(&self, request: &AnnounceRequest<'_>, announced: &[ForwarderId]) {
-        for (id, forwarder) in request.active.listed_forwarders() {
-            if forwarder.is_usable() && (!forwarder.needs_probe() || announced.contains(&id)) {
-                self.submit_event(request, id);
-            }
-        }
+    /// Forwards `completed` to usable forwarders that know of the peer, and to others that respond,
+    /// as many in all as an announce may go to. Everything is left in `pending`.
+    pub(crate) fn completed(
+        &self,
+        request: &AnnounceRequest<'_>,
+        announced: &[ForwarderId],
+        pending: &mut PendingSubmissions,
+    ) {
+        let knows = |id: &ForwarderId| announced.binary_search(id).is_ok();
+        let usable = request.active.listed_forwarders();
+        let usable = usable.filter(|(id, forwarder)| {
+            forwarder.is_usable() && (!forwarder.needs_probe() || knows(id))
+        });
+        let (first, others): (Vec<_>, Vec<_>) = usable.map(|(id, _)| id).partition(knows);
+        let all = first.into_iter().chain(others);
+        let limit = request.active.config.max_forwarders_per_announce;
+        let events = all.take(limit).map(|id| ForwardJob::event(request, id));
+        pending.push(Submission::Events(events.collect()));
     }
 
     /// Cancels the queued announces of a peer that has stopped.
@@ -394,15 +405,8 @@ impl Forwarding {
     }
 
     fn submit_event(&self, request: &AnnounceRequest<'_>, forwarder: ForwarderId) {
-        let forward = ForwardJob::event(request, forwarder);
-        if let Err(reason) = self.submitter.submit(forward, job::EVENTS) {
-            if matches!(reason, Reason::Full | Reason::TargetFull) {
-                request.counters.dropped_full.add(1);
-                self.submitter.state.log_drops(1);
-            }
-            let name = &request.active.forwarders[forwarder.index()].name;
-            tracing::debug!(forwarder = name, %reason, "event not forwarded");
-        }
+        let event = ForwardJob::event(request, forwarder);
+        self.submitter.submit_event(event, request.counters);
     }
 }
 

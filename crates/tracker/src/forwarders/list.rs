@@ -7,7 +7,7 @@ use headworks_service::config::Secret;
 use http::Uri;
 use saphyr::{LoadableYamlNode, Yaml};
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::Path;
 use thiserror::Error;
@@ -200,28 +200,50 @@ pub struct Skipped {
     pub is_uri: bool,
 }
 
-impl List {
-    fn push(&mut self, entry: usize, forwarder: Result<Forwarder, String>, origin: ListOrigin) {
+/// The most forwarders used of a public list, in all and of one host. Its publisher must neither be
+/// able to fill our memory nor to direct all trackers that use the list at one host.
+const MAX_PUBLISHED: usize = 1000;
+const MAX_PUBLISHED_OF_HOST: usize = 16;
+/// The most entries of a public list that are named as unusable.
+const MAX_PUBLISHED_SKIPPED: usize = 10_000;
+
+/// A list that is being read.
+struct Reader {
+    origin: ListOrigin,
+    list: List,
+    /// The forwarders of a public list so far, and their number by host.
+    known: HashSet<String>,
+    hosts: HashMap<Host, usize>,
+}
+
+impl Reader {
+    fn new(origin: ListOrigin) -> Reader {
+        Reader {
+            origin,
+            list: List::default(),
+            known: HashSet::new(),
+            hosts: HashMap::new(),
+        }
+    }
+
+    fn push(&mut self, entry: usize, forwarder: Result<Forwarder, String>) {
         let (is_uri, checked) = match forwarder {
             Ok(forwarder) => {
                 let is_uri = forwarder.uri.reveal().contains("://");
-                let checked = forwarder.check().and_then(|()| match origin {
-                    ListOrigin::Public if forwarder.is_in_private_network() => Err(format!(
-                        "forwarder `{}` is in a private network, but its list is public",
-                        forwarder.name()
-                    )),
-                    origin => Ok(Forwarder {
-                        published: origin == ListOrigin::Public,
-                        ..forwarder
-                    }),
+                let checked = forwarder.check().and_then(|()| match self.origin {
+                    ListOrigin::Public => self.check_published(forwarder),
+                    ListOrigin::Private => Ok(Some(forwarder)),
                 });
                 (is_uri, checked)
             }
             Err(reason) => (false, Err(reason)),
         };
+        let skipped = &mut self.list.skipped;
+        let limited = self.origin == ListOrigin::Public;
         match checked {
-            Ok(forwarder) => self.forwarders.push(forwarder),
-            Err(reason) => self.skipped.push(Skipped {
+            Ok(forwarder) => self.list.forwarders.extend(forwarder),
+            Err(_) if limited && skipped.len() >= MAX_PUBLISHED_SKIPPED => {}
+            Err(reason) => skipped.push(Skipped {
                 entry,
                 reason,
                 is_uri,
@@ -229,6 +251,40 @@ impl List {
         }
     }
 
+    /// Checks an entry of a public list. Returns `None` for one that the list has already.
+    fn check_published(&mut self, forwarder: Forwarder) -> Result<Option<Forwarder>, String> {
+        if forwarder.is_in_private_network() {
+            let name = forwarder.name();
+            return Err(format!(
+                "forwarder `{name}` is in a private network, but its list is public"
+            ));
+        }
+        if !self.known.insert(forwarder.identity()) {
+            return Ok(None);
+        }
+        let name = forwarder.name();
+        if self.list.forwarders.len() >= MAX_PUBLISHED {
+            return Err(format!(
+                "forwarder `{name}` is left out: a public list may name {MAX_PUBLISHED}"
+            ));
+        }
+        let uri = forwarder.parsed();
+        let host = Host::parse(uri.as_ref().and_then(Uri::host).unwrap_or_default());
+        let of_host = self.hosts.entry(host).or_default();
+        *of_host += 1;
+        if *of_host > MAX_PUBLISHED_OF_HOST {
+            return Err(format!(
+                "forwarder `{name}` is left out: a public list may name {MAX_PUBLISHED_OF_HOST} of one host"
+            ));
+        }
+        Ok(Some(Forwarder {
+            published: true,
+            ..forwarder
+        }))
+    }
+}
+
+impl List {
     /// Logs the entries that cannot be used.
     pub(crate) fn log_skipped(&self, name: &str) {
         if let Some(first) = self.skipped.first() {
@@ -305,16 +361,16 @@ fn is_plain(text: &str) -> bool {
 }
 
 fn parse_plain(origin: ListOrigin, text: &str) -> List {
-    let mut list = List::default();
+    let mut reader = Reader::new(origin);
     for (number, line) in plain_lines(text) {
         // Some lists put several on a line, others a comment behind them.
         let words = line.split([',', ' ', '\t']).filter(|word| !word.is_empty());
         let is_comment = |word: &&str| word.starts_with(['#', ';']) || word.starts_with("//");
         for uri in words.take_while(|word| !is_comment(word)) {
-            list.push(number, Ok(Forwarder::at(uri)), origin);
+            reader.push(number, Ok(Forwarder::at(uri)));
         }
     }
-    list
+    reader.list
 }
 
 fn parse_yaml(origin: ListOrigin, name: &str, text: &str) -> Result<List, ListError> {
@@ -324,7 +380,7 @@ fn parse_yaml(origin: ListOrigin, name: &str, text: &str) -> Result<List, ListEr
         return Err(invalid("nested too deeply, or with an alias"));
     }
     let documents = Yaml::load_from_str(text).map_err(|error| invalid(error.info()))?;
-    let mut list = List::default();
+    let mut reader = Reader::new(origin);
     for document in &documents {
         if document.is_null() {
             continue;
@@ -333,10 +389,10 @@ fn parse_yaml(origin: ListOrigin, name: &str, text: &str) -> Result<List, ListEr
         let entries = entries.or_else(|| document.as_mapping_get("forwarders")?.as_vec());
         let entries = entries.ok_or_else(|| invalid("expected a list of `- uri: …`"))?;
         for (index, entry) in entries.iter().enumerate() {
-            list.push(index + 1, parse_entry(entry), origin);
+            reader.push(index + 1, parse_entry(entry));
         }
     }
-    Ok(list)
+    Ok(reader.list)
 }
 
 fn parse_entry(entry: &Yaml<'_>) -> Result<Forwarder, String> {
@@ -452,6 +508,29 @@ mod tests {
         }
         let unused = parse("list", "- &a udp://a.example:1\n").unwrap();
         assert_eq!(unused.forwarders.len(), 1, "an anchor alone is harmless");
+    }
+
+    #[test]
+    fn a_public_list_names_a_bounded_number_of_forwarders() {
+        let hosts: String = (0..5000)
+            .map(|n| format!("udp://h{n}.example:1\n"))
+            .collect();
+        let list = parse_from(ListOrigin::Public, "list", &hosts).unwrap();
+        assert_eq!(list.forwarders.len(), 1000);
+        assert_eq!(parse("list", &hosts).unwrap().forwarders.len(), 5000);
+        let ports: String = (1..5000)
+            .map(|n| format!("udp://a.example:{n}\n"))
+            .collect();
+        let list = parse_from(ListOrigin::Public, "list", &ports).unwrap();
+        assert_eq!(list.forwarders.len(), 16, "of one host");
+        assert!(
+            list.skipped[0].reason.contains("a.example"),
+            "{:?}",
+            list.skipped[0]
+        );
+        let twice = "udp://a.example:1\n".repeat(100) + "udp://b.example:1\n";
+        let list = parse_from(ListOrigin::Public, "list", &twice).unwrap();
+        assert!(list.skipped.is_empty(), "duplicates are no load");
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //! to forwarders, and their due times.
 
 use super::address::{PackedAddress, ip_number};
+use super::by_forwarder::ByForwarder;
 use super::cached_peers::CachedPeers;
 use crate::clock::Seconds;
 use crate::forwarders::ForwarderId;
 use headworks_tracker_wire::{Announce, Event, PeerId};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,8 +18,8 @@ pub(crate) struct AnnounceRecord {
     pub(crate) v6: CachedPeers<18>,
     /// Local peers that are announced to forwarders, in the order in which they came.
     peers: Vec<AnnouncedPeer>,
-    /// Cached peers that each forwarder was the first to report, indexed by forwarder.
-    contributed: Vec<u32>,
+    /// Cached peers that each forwarder was the first to report.
+    contributed: ByForwarder<u32>,
     /// The same, only those that are still cached.
     held: HeldPeers,
     /// The times at which delayed forwards are tried again.
@@ -52,8 +54,7 @@ pub(crate) struct AnnouncedPeer {
     /// Its address in the swarm.
     pub(crate) address: PackedAddress,
     pub(crate) stay: StayId,
-    /// Indexed by forwarder.
-    schedules: Vec<Schedule>,
+    schedules: ByForwarder<Schedule>,
     /// The time before which it is not announced for the first time.
     not_before: Seconds,
     /// The time of its last `completed` that was forwarded; 0 for never.
@@ -109,16 +110,13 @@ impl AnnouncedPeer {
     /// Returns the schedules, the time before which it is not announced, and the time of the last
     /// `completed` for the peer that takes this one's place at the same address. A client that
     /// changes its id all the time must not have forwarders asked each time.
-    fn times_of_successor(&self) -> (Vec<Schedule>, Seconds, Seconds) {
-        let successor = |schedule: &Schedule| Schedule {
-            due: match schedule.last {
-                0 => schedule.due,
-                last => last.saturating_add(MIN_REPEAT),
-            },
-            last: 0,
-        };
-        let schedules = self.schedules.iter().map(successor);
-        (schedules.collect(), self.not_before, self.completed)
+    fn times_of_successor(&self) -> (ByForwarder<Schedule>, Seconds, Seconds) {
+        let mut schedules = self.schedules.clone();
+        for schedule in schedules.values_mut().filter(|schedule| schedule.last != 0) {
+            let due = schedule.last.saturating_add(MIN_REPEAT);
+            *schedule = Schedule { due, last: 0 };
+        }
+        (schedules, self.not_before, self.completed)
     }
 
     fn new(announce: &Announce, client: IpAddr, address: PackedAddress) -> AnnouncedPeer {
@@ -127,7 +125,7 @@ impl AnnouncedPeer {
             client,
             address,
             stay: StayId::next(),
-            schedules: Vec::new(),
+            schedules: ByForwarder::default(),
             not_before: 0,
             completed: 0,
             announced: ForwarderSet::default(),
@@ -135,8 +133,7 @@ impl AnnouncedPeer {
     }
 
     pub(crate) fn schedule(&self, forwarder: ForwarderId) -> Schedule {
-        let schedule = self.schedules.get(forwarder.index());
-        let mut schedule = schedule.copied().unwrap_or_default();
+        let mut schedule = self.schedules.get(forwarder);
         if schedule.last == 0 {
             schedule.due = schedule.due.max(self.not_before);
         }
@@ -145,15 +142,8 @@ impl AnnouncedPeer {
 
     /// Whether any forwarder was asked for the peer, or is about to be.
     pub(crate) fn was_forwarded(&self) -> bool {
-        self.schedules.iter().any(|schedule| schedule.last != 0)
-    }
-
-    fn schedule_mut(&mut self, forwarder: ForwarderId) -> &mut Schedule {
-        let index = forwarder.index();
-        if self.schedules.len() <= index {
-            self.schedules.resize(index + 1, Schedule::default());
-        }
-        &mut self.schedules[index]
+        let mut all = self.schedules.iter();
+        all.any(|(_, schedule)| schedule.last != 0)
     }
 
     /// Returns the announce for a forwarder: with `started` only if it is the first one there.
@@ -178,9 +168,9 @@ impl AnnouncedPeer {
 
     /// Returns the forwarders that an announce of the peer is queued for or in flight to.
     pub(crate) fn pending(&self) -> impl Iterator<Item = ForwarderId> + '_ {
-        let all = self.schedules.iter().enumerate();
+        let all = self.schedules.iter();
         all.filter(|(_, schedule)| schedule.is_pending())
-            .map(|(index, _)| ForwarderId::from_index(index))
+            .map(|(id, _)| id)
     }
 
     /// Returns the forwarders that the peer was announced to.
@@ -346,20 +336,19 @@ impl AnnounceRecord {
     /// Returns the schedule of a forwarder, over all announced peers.
     pub(crate) fn schedule(&self, forwarder: ForwarderId) -> ForwarderSchedule {
         let schedules = self.peers.iter().map(|peer| peer.schedule(forwarder));
-        let contributed = self.contributed.get(forwarder.index()).copied();
         ForwarderSchedule {
             due: (schedules.clone().map(|schedule| schedule.due).min()).unwrap_or(0),
             last: (schedules.map(|schedule| schedule.last).max()).unwrap_or(0),
-            contributed: contributed.unwrap_or(0),
+            contributed: self.contributed.get(forwarder),
         }
     }
 
     /// Returns the schedule of every forwarder that received an announce. A forward in flight
     /// counts as due, because its response is lost in a restart.
     pub(crate) fn schedules(&self) -> impl Iterator<Item = (ForwarderId, ForwarderSchedule)> + '_ {
-        let longest = self.peers.iter().map(|peer| peer.schedules.len()).max();
-        let all = (0..longest.unwrap_or(0)).map(ForwarderId::from_index);
-        all.filter_map(|forwarder| {
+        let all = self.peers.iter().flat_map(|peer| peer.schedules.iter());
+        let all: BTreeSet<_> = all.map(|(forwarder, _)| forwarder).collect();
+        all.into_iter().filter_map(|forwarder| {
             let mut schedule = self.schedule(forwarder);
             let pending = |peer: &AnnouncedPeer| peer.schedule(forwarder).is_pending();
             if self.peers.iter().any(pending) {
@@ -378,20 +367,12 @@ impl AnnounceRecord {
     ) {
         self.answered = true;
         if let Some(peer) = self.peer_mut(peer) {
-            *peer.schedule_mut(forwarder) = Schedule {
+            *peer.schedules.get_mut(forwarder) = Schedule {
                 due: schedule.due,
                 last: schedule.last,
             };
         }
-        *self.contributed_mut(forwarder) = schedule.contributed;
-    }
-
-    fn contributed_mut(&mut self, forwarder: ForwarderId) -> &mut u32 {
-        let index = forwarder.index();
-        if self.contributed.len() <= index {
-            self.contributed.resize(index + 1, 0);
-        }
-        &mut self.contributed[index]
+        *self.contributed.get_mut(forwarder) = schedule.contributed;
     }
 
     /// Notes that forwarders will be selected soon.
@@ -404,22 +385,25 @@ impl AnnounceRecord {
         self.pending = self.pending.saturating_sub(1);
     }
 
-    /// Notes a forward of the peer at an index. `forwarders` is the number of all forwarders.
-    /// Returns the time until which the forwarder is not asked again if the forward is lost.
+    /// Reserves room for forwards of the peer at an index.
+    pub(crate) fn reserve_forwards(&mut self, peer: usize, forwarders: &[ForwarderId]) {
+        let schedules = &mut self.peers[peer].schedules;
+        let new = forwarders.iter().filter(|id| !schedules.contains(**id));
+        let new = new.count();
+        schedules.reserve_exact(new);
+    }
+
+    /// Notes a forward of the peer at an index. Returns the time until which the forwarder is not
+    /// asked again if the forward is lost.
     pub(crate) fn begin_forward(
         &mut self,
         now: Seconds,
         peer: usize,
         forwarder: ForwarderId,
-        forwarders: usize,
     ) -> Seconds {
         self.pending += 1;
-        let schedules = &mut self.peers[peer].schedules;
-        // Growing by doubling would waste half of the memory in every swarm.
-        schedules.reserve_exact(forwarders.saturating_sub(schedules.len()));
-        let schedule = self.peers[peer].schedule_mut(forwarder);
         let due = now.saturating_add(LOST_AFTER);
-        *schedule = Schedule { due, last: now };
+        *self.peers[peer].schedules.get_mut(forwarder) = Schedule { due, last: now };
         due
     }
 
@@ -455,7 +439,7 @@ impl AnnounceRecord {
         let Some(peer) = self.peer_in_stay(stay) else {
             return false;
         };
-        peer.schedule_mut(forwarder).due = due;
+        peer.schedules.get_mut(forwarder).due = due;
         self.pending = self.pending.saturating_sub(1);
         self.forget_retry(stay, forwarder);
         self.answered |= answered;
@@ -472,7 +456,7 @@ impl AnnounceRecord {
         let Some(peer) = self.peer_in_stay(stay) else {
             return false;
         };
-        *peer.schedule_mut(forwarder) = previous;
+        *peer.schedules.get_mut(forwarder) = previous;
         self.pending = self.pending.saturating_sub(1);
         self.forget_retry(stay, forwarder);
         true
@@ -570,7 +554,7 @@ impl AnnounceRecord {
         };
         if new {
             self.held.add(forwarder);
-            let contributed = self.contributed_mut(forwarder);
+            let contributed = self.contributed.get_mut(forwarder);
             *contributed = contributed.saturating_add(1);
         }
         new
@@ -666,6 +650,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_memory_of_a_peer_depends_on_the_forwarders_that_were_asked() {
+        let mut record = AnnounceRecord::default();
+        let client = IpAddr::from([127, 0, 0, 1]);
+        let address = PackedAddress::new(client, 1);
+        record.upsert_peer(&Announce::default(), client, address, 10);
+        let last = ForwarderId(u16::MAX - 1);
+        record.begin_forward(7, 0, last);
+        record.upsert_cached(7, address, last, 10);
+        assert_eq!(record.schedule(last).last, 7);
+        assert_eq!(record.schedule(last).contributed, 1);
+        assert_eq!(
+            record.schedule(ForwarderId(0)),
+            ForwarderSchedule::default()
+        );
+        let reserved = record.peers[0].schedules.capacity() + record.contributed.capacity();
+        assert!(reserved <= 16, "room for {reserved} entries");
+    }
+
+    #[test]
     fn a_retry_is_forgotten_with_its_forward() {
         let mut record = AnnounceRecord::default();
         let client = IpAddr::from([127, 0, 0, 1]);
@@ -680,7 +683,7 @@ mod tests {
         let forwarder = ForwarderId(0);
         let [one, other] = [0, 1].map(|index: usize| record.peers()[index].stay);
         for peer in 0..2 {
-            record.begin_forward(1, peer, forwarder, 1);
+            record.begin_forward(1, peer, forwarder);
         }
         record.delay_forward(one, forwarder, 50);
         record.delay_forward(other, forwarder, 70);

@@ -8,6 +8,7 @@
 mod address;
 mod address_counts;
 mod announce_record;
+mod by_forwarder;
 mod cached_peers;
 mod claims;
 mod peers;

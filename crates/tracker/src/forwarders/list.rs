@@ -176,6 +176,8 @@ pub struct List {
     pub forwarders: Vec<Forwarder>,
     /// The other entries.
     pub skipped: Vec<Skipped>,
+    /// The number of entries of a public list whose `ip`, `host` or `name` is ignored.
+    pub ignored_fields: usize,
 }
 
 /// The origin of a list.
@@ -277,9 +279,15 @@ impl Reader {
                 "forwarder `{name}` is left out: a public list may name {MAX_PUBLISHED_OF_HOST} of one host"
             ));
         }
+        // Its publisher must not choose the address that clients are announced with, the virtual
+        // host that is asked, nor a name that looks like one of the operator's.
+        let Forwarder { ip, host, name, .. } = &forwarder;
+        if ip.is_some() || host.is_some() || name.is_some() {
+            self.list.ignored_fields += 1;
+        }
         Ok(Some(Forwarder {
             published: true,
-            ..forwarder
+            ..Forwarder::at(forwarder.uri.reveal())
         }))
     }
 }
@@ -294,6 +302,13 @@ impl List {
                 entry = first.entry,
                 reason = first.reason,
                 "entries of a list of forwarders cannot be used"
+            );
+        }
+        if self.ignored_fields > 0 {
+            tracing::warn!(
+                list = name,
+                entries = self.ignored_fields,
+                "`ip`, `host` and `name` are ignored in a public list"
             );
         }
     }
@@ -508,6 +523,18 @@ mod tests {
         }
         let unused = parse("list", "- &a udp://a.example:1\n").unwrap();
         assert_eq!(unused.forwarders.len(), 1, "an anchor alone is harmless");
+    }
+
+    #[test]
+    fn a_public_list_sets_no_addresses_headers_or_names() {
+        let text = "- {uri: \"udp://a.example:1\", ip: 8.8.8.8, host: h, name: \"our own\"}\n";
+        let list = parse_from(ListOrigin::Public, "list", text).unwrap();
+        let one = &list.forwarders[0];
+        assert_eq!((one.ip, one.host.clone()), (None, None));
+        assert_eq!(one.name(), "a.example:1");
+        let list = parse("list", text).unwrap();
+        let own = &list.forwarders[0];
+        assert_eq!((own.ip.is_some(), own.name().as_str()), (true, "our own"));
     }
 
     #[test]

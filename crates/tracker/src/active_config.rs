@@ -110,6 +110,12 @@ impl ActiveConfig {
             .map(|(index, (state, _))| (ForwarderId::from_index(index), state))
     }
 
+    /// Returns the number of networks that the listed forwarders are in.
+    pub(crate) fn networks(&self) -> usize {
+        let networks = self.listed_forwarders().map(|(_, one)| one.network());
+        networks.collect::<HashSet<_>>().len()
+    }
+
     /// Returns the listed forwarder with that name.
     pub(crate) fn find_forwarder(&self, name: &str) -> Option<(ForwarderId, &Arc<ForwarderState>)> {
         self.listed_forwarders()

@@ -173,7 +173,7 @@ impl ForwardHandler {
         };
         let mut outcome = Outcome::of(&result, suspend, usual);
         let network = network_evidence(&result);
-        let down = self.outage.record(job.forwarder, began, network);
+        let down = (self.outage).record(job.forwarder, || forwarder.network(), began, network);
         if down && network == NetworkEvidence::Silence {
             // Our own network is down, which tells nothing about the forwarder.
             return self.without_blame(run, &forwarder);

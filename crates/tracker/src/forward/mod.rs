@@ -116,6 +116,7 @@ impl Forwarding {
         let random =
             || getrandom::u64().map_err(|e| Error::Threads(std::io::Error::other(e.to_string())));
         let outage = Arc::new(OutageDetector::new());
+        outage.set_networks(active.networks());
         let client = Arc::new(client);
         let timers = Arc::<DueTimers>::default();
         let config = &active.config;
@@ -218,6 +219,7 @@ impl Forwarding {
     pub(crate) fn reconfigure(&self, active: &ActiveConfig) -> Result<(), Error> {
         self.pool().reconfigure(pool_config(active))?;
         self.pool().set_workers(pool_workers(active));
+        self.outage.set_networks(active.networks());
         let config = &active.config;
         self.submitter.workers.reconfigure(
             config.forwarder_workers,

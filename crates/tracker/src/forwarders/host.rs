@@ -42,6 +42,19 @@ impl Host {
         }
     }
 
+    /// Returns a text that hosts of one owner often share: the network of an address, or the last
+    /// two labels of a name.
+    pub(crate) fn network(&self) -> String {
+        match self {
+            Host::Ip(IpAddr::V4(ip)) => Ipv4Addr::from_bits(ip.to_bits() >> 8 << 8).to_string(),
+            Host::Ip(IpAddr::V6(ip)) => Ipv6Addr::from_bits(ip.to_bits() >> 80 << 80).to_string(),
+            Host::Name(name) => {
+                let labels: Vec<&str> = name.rsplit('.').take(2).collect();
+                labels.join(".")
+            }
+        }
+    }
+
     /// Returns the scope of an address, or of a name as far as its spelling tells: names that the
     /// public name service does not have are private.
     pub(crate) fn scope(&self) -> AddressScope {
@@ -169,5 +182,16 @@ mod tests {
         ] {
             assert_eq!(Host::parse(host).scope(), expected, "{host}");
         }
+    }
+
+    #[test]
+    fn hosts_of_one_owner_are_in_one_network() {
+        let network = |text: &str| Host::parse(text).network();
+        assert_eq!(network("8.8.8.8"), network("8.8.8.200"));
+        assert_ne!(network("8.8.8.8"), network("8.8.9.8"));
+        assert_eq!(network("[2600:1:2::1]"), network("[2600:1:2:3::1]"));
+        assert_ne!(network("[2600:1:2::1]"), network("[2600:1:3::1]"));
+        assert_eq!(network("a.example.com"), network("b.c.EXAMPLE.com."));
+        assert_ne!(network("a.example.com"), network("a.example.org"));
     }
 }

@@ -318,6 +318,11 @@ impl ForwarderState {
         Host::parse(self.uri.host().unwrap_or_default()).to_string()
     }
 
+    /// Returns a text that forwarders of one owner often share.
+    pub(crate) fn network(&self) -> String {
+        Host::parse(self.uri.host().unwrap_or_default()).network()
+    }
+
     /// Returns a text that the forwarder sent, fit to be shown: without its secrets.
     pub(crate) fn redact(&self, text: &str) -> String {
         redact(&self.uri, self.authorization.as_ref(), text)

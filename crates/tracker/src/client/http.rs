@@ -6,7 +6,9 @@ use super::reach::{HttpReach, Reach, reach_of_redirect};
 use crate::forwarders::ForwarderState;
 use bytes::Bytes;
 use flate2::read::GzDecoder;
-use headworks_service::outbound::{Outbound, is_address_not_allowed, is_host_not_found};
+use headworks_service::outbound::{
+    Outbound, direct_peer, is_address_not_allowed, is_host_not_found,
+};
 use headworks_tracker_wire::query;
 use headworks_tracker_wire::response::{self, AnnounceResponse};
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, HOST, LOCATION, USER_AGENT};
@@ -45,6 +47,7 @@ impl HttpClient {
         query::write_announce(&query.announce, id.as_deref(), &mut text);
         let uri = with_query(&query.forwarder.uri, &text);
         let response = self.get_following(query.forwarder, uri).await?;
+        *query.forwarder.last_address.lock() = direct_peer(&response);
         let status = response.status().as_u16();
         let body = read_body(response).await;
         // Some trackers send a regular failure response with an error status. A rate limit takes

@@ -394,7 +394,8 @@ impl ForwardHandler {
     }
 
     /// Returns the peers that the client could connect to, without the client and ourselves, and
-    /// learns our own addresses from them.
+    /// learns our own addresses from them. A forwarder knows no peer in a network that it is not
+    /// in; it must not be able to point clients at services in theirs.
     fn usable_peers(
         &self,
         job: &ForwardJob,
@@ -402,7 +403,11 @@ impl ForwardHandler {
         list: &PeerList,
     ) -> Vec<SocketAddr> {
         let (client, host) = (AddressScope::of(job.client), forwarder.host());
-        let usable = |ip: IpAddr| AddressScope::of(ip).is_reachable_from(client);
+        let at = forwarder.scope();
+        let usable = |ip: IpAddr| {
+            let scope = AddressScope::of(ip);
+            scope.is_reachable_from(client) && scope.is_reachable_from(at)
+        };
         if let Some(ip) = list.external_ip.filter(|ip| usable(*ip)) {
             self.own_addresses.learn(&host, ip);
         }

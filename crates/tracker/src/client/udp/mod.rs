@@ -81,6 +81,7 @@ impl UdpClient {
                 udp::write_announce(connection, transaction, &query.announce, path, out);
             })
             .await?;
+        *query.forwarder.last_address.lock() = Some(to.ip());
         match udp::parse_response(&packet) {
             Some(Response::Announce {
                 interval,

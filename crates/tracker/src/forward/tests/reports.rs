@@ -35,6 +35,24 @@ async fn reported(handler: &AnnounceHandler, client: &str) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_forwarder_elsewhere_does_not_point_clients_at_their_own_network() {
+    let peers = ["127.0.0.1:22", "10.0.0.7:80", "192.168.1.1:80"].map(|at| at.parse().unwrap());
+    for (uri, client, expected) in [
+        ("udp://8.8.8.8:1", "127.0.0.1", 0),
+        ("http://tracker.example/announce", "127.0.0.1", 0),
+        ("http://tracker.example/announce", "10.0.0.9", 0),
+        ("udp://10.0.0.1:1", "10.0.0.9", 2),
+        ("udp://10.0.0.1:1", "127.0.0.1", 2),
+        ("http://tracker.lan/announce", "10.0.0.9", 2),
+        ("http://127.0.0.1:9/announce", "127.0.0.1", 3),
+    ] {
+        let handler = start_reporting(uri, &peers);
+        let cached = reported(&handler, client).await;
+        assert_eq!(cached, expected, "{uri} for {client}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_more_peers_are_taken_than_were_asked_for() {
     let peer = |number: u32| {
         let ip = std::net::Ipv4Addr::from_bits(0x0800_0000 + number);

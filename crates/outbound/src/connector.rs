@@ -14,6 +14,7 @@ use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tower::{Service, ServiceExt};
 
+use crate::address_filter::{AddressFilter, Resolver};
 use crate::dns_cache::DnsCache;
 use crate::proxied_stream::{ProxiedStream, Transport};
 
@@ -23,8 +24,17 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct Connector {
     https: HttpsConnector<Route>,
-    tcp: HttpConnector<DnsCache>,
+    route: Route,
+    parts: Parts,
     time: Duration,
+}
+
+/// Settings that connectors with different filters share.
+#[derive(Clone)]
+struct Parts {
+    tls: ClientConfig,
+    proxies: Arc<Matcher>,
+    names: DnsCache,
 }
 
 impl Service<Uri> for Connector {
@@ -53,36 +63,68 @@ pub(super) fn connector(
     names: DnsCache,
     time: Duration,
 ) -> Connector {
-    let mut tcp = HttpConnector::new_with_resolver(names);
-    tcp.set_nodelay(true);
-    tcp.enforce_http(false);
-    tcp.set_connect_timeout(Some(time));
-    tcp.set_keepalive(Some(Duration::from_secs(60)));
-    let to_proxy = HttpsConnectorBuilder::new()
-        .with_tls_config(tls.clone())
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(tcp.clone());
-    let route = Route {
-        tcp: tcp.clone(),
-        to_proxy,
+    let parts = Parts {
+        tls,
         proxies,
+        names,
     };
-    let https = HttpsConnectorBuilder::new()
-        .with_tls_config(tls)
-        .https_or_http()
-        .enable_all_versions()
-        .wrap_connector(route);
-    Connector { https, tcp, time }
+    Connector::new(parts, time, None)
 }
 
 impl Connector {
+    fn new(parts: Parts, time: Duration, allowed: Option<AddressFilter>) -> Connector {
+        let tcp = |resolver: Resolver| {
+            let mut tcp = HttpConnector::new_with_resolver(resolver);
+            tcp.set_nodelay(true);
+            tcp.enforce_http(false);
+            tcp.set_connect_timeout(Some(time));
+            tcp.set_keepalive(Some(Duration::from_secs(60)));
+            tcp
+        };
+        let resolver = Resolver::new(parts.names.clone(), allowed);
+        // The operator chooses the proxies, which are often in a private network.
+        let tcp_to_proxy = tcp(Resolver::new(parts.names.clone(), None));
+        let to_proxy = HttpsConnectorBuilder::new()
+            .with_tls_config(parts.tls.clone())
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp_to_proxy.clone());
+        let route = Route {
+            tcp: tcp(resolver.clone()),
+            resolver,
+            tcp_to_proxy,
+            to_proxy,
+            proxies: parts.proxies.clone(),
+        };
+        let https = HttpsConnectorBuilder::new()
+            .with_tls_config(parts.tls.clone())
+            .https_or_http()
+            .enable_all_versions()
+            .wrap_connector(route.clone());
+        Connector {
+            https,
+            route,
+            parts,
+            time,
+        }
+    }
+
+    /// A connector with the same settings that connects to some addresses only.
+    pub(super) fn restricted_to(&self, allowed: AddressFilter) -> Connector {
+        Connector::new(self.parts.clone(), self.time, Some(allowed))
+    }
+
     /// Opens a TCP connection directly to the host.
     pub(super) async fn connect(&self, destination: Uri) -> Result<TcpStream, BoxError> {
-        let Connector { tcp, time, .. } = self;
-        match tokio::time::timeout(*time, tcp.clone().oneshot(destination)).await {
-            Ok(connected) => Ok(connected?.into_inner()),
-            Err(_) => Err(not_connected(*time)),
+        let connect = async {
+            let route = self.route.clone();
+            route.resolver.check_literal(&destination)?;
+            let stream = route.tcp.oneshot(destination).await?;
+            Ok::<_, BoxError>(stream.into_inner())
+        };
+        match tokio::time::timeout(self.time, connect).await {
+            Ok(connected) => connected,
+            Err(_) => Err(not_connected(self.time)),
         }
     }
 }
@@ -94,8 +136,10 @@ fn not_connected(time: Duration) -> BoxError {
 /// Opens the transport to a host, directly or through a proxy; does not speak TLS with the host.
 #[derive(Clone)]
 pub(crate) struct Route {
-    tcp: HttpConnector<DnsCache>,
-    to_proxy: HttpsConnector<HttpConnector<DnsCache>>,
+    tcp: HttpConnector<Resolver>,
+    resolver: Resolver,
+    tcp_to_proxy: HttpConnector<Resolver>,
+    to_proxy: HttpsConnector<HttpConnector<Resolver>>,
     proxies: Arc<Matcher>,
 }
 
@@ -112,10 +156,14 @@ impl Service<Uri> for Route {
         let route = self.clone();
         Box::pin(async move {
             match route.proxies.intercept(&destination) {
-                Some(proxy) => route.connect_via_proxy(&proxy, destination).await,
+                Some(proxy) => {
+                    route.resolver.check_proxied(&destination).await?;
+                    route.connect_via_proxy(&proxy, destination).await
+                }
                 None => {
+                    route.resolver.check_literal(&destination)?;
                     let transport = Transport::Http(route.tcp.oneshot(destination).await?);
-                    Ok(ProxiedStream::new(transport, false))
+                    Ok(ProxiedStream::direct(transport))
                 }
             }
         })
@@ -147,7 +195,7 @@ impl Route {
             Some(scheme @ ("socks5" | "socks5h")) => {
                 // `socks5` resolves names locally, `socks5h` at the proxy, as in curl.
                 let here = scheme == "socks5";
-                let mut socks = SocksV5::new(address, self.tcp).local_dns(here);
+                let mut socks = SocksV5::new(address, self.tcp_to_proxy).local_dns(here);
                 if let Some((name, password)) = proxy.raw_auth() {
                     socks = socks.with_auth(name.to_owned(), password.to_owned());
                 }

@@ -5,12 +5,9 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use hyper_util::client::legacy::connect::dns::Name;
-use tower::Service;
 
 /// Time for which an entry is used. The system resolver does not report the TTL.
 const TTL: Duration = Duration::from_secs(60);
@@ -26,13 +23,42 @@ const MAX_ENTRIES: usize = 4096;
 /// assert_eq!(found, ["127.0.0.1:80".parse().unwrap()]);
 /// # });
 /// ```
-#[derive(Clone, Default)]
-pub struct DnsCache(Arc<Mutex<HashMap<String, CacheEntry>>>);
+#[derive(Clone)]
+pub struct DnsCache {
+    entries: Arc<Mutex<HashMap<String, CacheEntry>>>,
+    lookup: Lookup,
+}
+
+/// Looks up the addresses of a host. Their ports do not matter.
+type Lookup = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
+
+impl Default for DnsCache {
+    /// A cache in front of the system's resolver.
+    fn default() -> DnsCache {
+        DnsCache::with_lookup(|host| {
+            Box::pin(async move { Ok(tokio::net::lookup_host((host, 0)).await?.collect()) })
+        })
+    }
+}
 
 /// Time of the lookup and the addresses found.
 type CacheEntry = (Instant, Vec<SocketAddr>);
 
 impl DnsCache {
+    /// A cache in front of another resolver than the system's.
+    #[must_use]
+    pub fn with_lookup(
+        lookup: impl Fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> DnsCache {
+        DnsCache {
+            entries: Arc::default(),
+            lookup: Arc::new(lookup),
+        }
+    }
+
     /// Returns the addresses of a host, with `port`. If the lookup fails for another reason than
     /// that the name does not exist, expired addresses are used.
     ///
@@ -44,20 +70,19 @@ impl DnsCache {
             let with_port = |address: &SocketAddr| SocketAddr::new(address.ip(), port);
             addresses.iter().map(with_port).collect::<Vec<_>>()
         };
-        let known = self.0.lock().get(host).cloned();
+        let known = self.entries.lock().get(host).cloned();
         if let Some((at, addresses)) = &known
             && at.elapsed() < TTL
         {
             return Ok(with_port(addresses));
         }
-        let found = tokio::net::lookup_host((host, 0)).await;
-        match found.map(Iterator::collect::<Vec<_>>) {
+        match (self.lookup)(host.to_owned()).await {
             Ok(addresses) => {
                 self.insert(host, addresses.clone());
                 Ok(with_port(&addresses))
             }
             Err(error) if is_host_not_found(&error) => {
-                self.0.lock().remove(host);
+                self.entries.lock().remove(host);
                 Err(error)
             }
             // A resolver that is down for a moment should not take down hosts that have not moved.
@@ -66,7 +91,7 @@ impl DnsCache {
     }
 
     fn insert(&self, host: &str, addresses: Vec<SocketAddr>) {
-        let mut names = self.0.lock();
+        let mut names = self.entries.lock();
         if names.len() >= MAX_ENTRIES {
             names.retain(|_, (at, _)| at.elapsed() < TTL);
         }
@@ -91,22 +116,6 @@ pub fn is_host_not_found(error: &io::Error) -> bool {
     .any(|words| text.contains(words))
 }
 
-/// Resolver for the HTTP client, which sets the port itself.
-impl Service<Name> for DnsCache {
-    type Response = std::vec::IntoIter<SocketAddr>;
-    type Error = io::Error;
-    type Future = BoxFuture<'static, io::Result<Self::Response>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, name: Name) -> Self::Future {
-        let names = self.clone();
-        Box::pin(async move { Ok(names.resolve(name.as_str(), 0).await?.into_iter()) })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,7 +127,7 @@ mod tests {
         assert!(!first.is_empty() && first.iter().all(|at| at.ip().is_loopback()));
         // The cached addresses are returned.
         let elsewhere = "192.0.2.1:0".parse().unwrap();
-        names.0.lock().get_mut("localhost").unwrap().1 = vec![elsewhere];
+        names.entries.lock().get_mut("localhost").unwrap().1 = vec![elsewhere];
         let again = names.clone().resolve("localhost", 2).await.unwrap();
         assert_eq!(again, ["192.0.2.1:2".parse().unwrap()]);
     }

@@ -5,6 +5,7 @@
 //! the delays on small writes (`TCP_NODELAY`) and on acknowledgements (`TCP_QUICKACK`). Response
 //! timeouts are the caller's: a tracker waits seconds, a model minutes.
 
+mod address_filter;
 mod connector;
 mod dns_cache;
 mod error_chain;
@@ -25,9 +26,11 @@ use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::net::TcpStream;
 
+pub use address_filter::{AddressFilter, is_address_not_allowed};
 use connector::Connector;
 pub use dns_cache::{DnsCache, is_host_not_found};
 pub use error_chain::error_chain;
+pub use proxied_stream::direct_peer;
 pub use roots::read as read_certificates;
 
 /// How the client reaches others.
@@ -115,10 +118,21 @@ impl Outbound {
         settings: impl Into<Settings>,
         proxies: Matcher,
     ) -> Result<Outbound, Error> {
+        Outbound::with_names(settings, proxies, DnsCache::default())
+    }
+
+    /// A client that finds hosts in `names`.
+    ///
+    /// # Errors
+    /// When the certificates cannot be used.
+    pub fn with_names(
+        settings: impl Into<Settings>,
+        proxies: Matcher,
+        names: DnsCache,
+    ) -> Result<Outbound, Error> {
         let settings = settings.into();
         let tls = roots::client_config(settings.ca_file.as_deref())?;
         let proxies = Arc::new(proxies);
-        let names = DnsCache::default();
         let connector = connector::connector(
             tls,
             Arc::clone(&proxies),
@@ -142,6 +156,21 @@ impl Outbound {
     pub fn with_own_pool(&self, idle_timeout: Duration) -> Outbound {
         let (connector, longest) = &*self.connections;
         let connections = (connector.clone(), idle_timeout.min(*longest));
+        Outbound {
+            client: client(&connections),
+            connections: Arc::new(connections),
+            ..self.clone()
+        }
+    }
+
+    /// A client with the same settings and a connection pool of its own that connects only to
+    /// addresses that `allowed` returns `true` for. Every connection is made to an address that was
+    /// checked, so a name cannot change in between. A proxy resolves names itself: then the host
+    /// must not be, or be known to have, another address.
+    #[must_use]
+    pub fn restricted_to(&self, allowed: AddressFilter) -> Outbound {
+        let (connector, idle) = &*self.connections;
+        let connections = (connector.restricted_to(allowed), *idle);
         Outbound {
             client: client(&connections),
             connections: Arc::new(connections),

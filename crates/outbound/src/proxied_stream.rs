@@ -7,9 +7,11 @@
 //! something is sent, so `TCP_QUICKACK` is set again after every request. See docs/adr/0025.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use http::Response;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::MaybeHttpsStream;
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -19,11 +21,24 @@ use tokio::net::TcpStream;
 /// The transport: TCP, with TLS if the proxy itself speaks it.
 pub(super) type Transport = MaybeHttpsStream<TokioIo<TcpStream>>;
 
+/// The address at the other end of a direct connection, an extension of its responses.
+#[derive(Clone, Copy, Debug)]
+struct DirectPeer(IpAddr);
+
+/// Returns the address that a response came from; `None` if it came through a proxy.
+#[must_use]
+pub fn direct_peer<B>(response: &Response<B>) -> Option<IpAddr> {
+    let peer = response.extensions().get::<DirectPeer>();
+    peer.map(|DirectPeer(ip)| *ip)
+}
+
 /// A connection: direct, through a tunnel, or to a forwarding proxy.
 pub(crate) struct ProxiedStream {
     pub(super) transport: Transport,
     /// A forwarding proxy needs the whole address in the request line.
     forwarded: bool,
+    /// Whether it ends at the host itself.
+    direct: bool,
     /// Whether something was sent since `TCP_QUICKACK` was last set.
     sent: bool,
 }
@@ -33,8 +48,16 @@ impl ProxiedStream {
         ProxiedStream {
             transport,
             forwarded,
+            direct: false,
             sent: false,
         }
+    }
+
+    /// A connection to the host itself.
+    pub(super) fn direct(transport: Transport) -> ProxiedStream {
+        let mut stream = ProxiedStream::new(transport, false);
+        stream.direct = true;
+        stream
     }
 
     /// Sets `TCP_QUICKACK`. If that fails, responses are merely slower.
@@ -52,7 +75,11 @@ impl ProxiedStream {
 
 impl Connection for ProxiedStream {
     fn connected(&self) -> Connected {
-        self.transport.connected().proxy(self.forwarded)
+        let connected = self.transport.connected().proxy(self.forwarded);
+        match self.tcp().peer_addr() {
+            Ok(peer) if self.direct => connected.extra(DirectPeer(peer.ip())),
+            _ => connected,
+        }
     }
 }
 

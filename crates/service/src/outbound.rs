@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::config::ValidationError;
 pub use headworks_outbound::{
-    DnsCache, Outbound, RequestBody, Settings, error_chain, is_host_not_found,
+    DnsCache, Outbound, RequestBody, Settings, direct_peer, error_chain, is_address_not_allowed,
+    is_host_not_found,
 };
 
 crate::section! {

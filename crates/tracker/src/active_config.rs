@@ -28,6 +28,10 @@ pub(crate) struct ActiveConfig {
     pub(crate) listed: Vec<bool>,
 }
 
+/// The ids that are left to the operator's own entries: those of published lists may change with
+/// every fetch, and an id is never used again.
+const RESERVED: usize = 16_384;
+
 impl ActiveConfig {
     /// Reads the files that the section names. Forwarders in `before` keep their ids and state.
     pub(crate) fn new(
@@ -47,7 +51,11 @@ impl ActiveConfig {
         let mut known: HashMap<_, _> = known.map(|(id, state)| (state.address(), id)).collect();
         let mut left_out = 0;
         for (index, (forwarder, name)) in list.iter().enumerate() {
-            if active.add(forwarder, name, &mut known) {
+            let limit = match index < local {
+                true => MAX_FORWARDERS,
+                false => MAX_FORWARDERS - RESERVED,
+            };
+            if active.add(forwarder, name, limit, &mut known) {
                 continue;
             }
             // The operator can shorten a file of their own. A published list must not prevent a
@@ -60,18 +68,19 @@ impl ActiveConfig {
         if left_out > 0 {
             tracing::warn!(
                 left_out,
-                limit = MAX_FORWARDERS,
-                "published lists have too many forwarders: some are left out"
+                limit = MAX_FORWARDERS - RESERVED,
+                "published lists have had too many forwarders since the start: some are left out"
             );
         }
         Ok(active)
     }
 
-    /// Lists a forwarder. Returns `false` if there is no id left for it.
+    /// Lists a forwarder. Returns `false` if there is no id below `limit` left for it.
     fn add(
         &mut self,
         forwarder: &Forwarder,
         name: &str,
+        limit: usize,
         known: &mut HashMap<ForwarderAddress, usize>,
     ) -> bool {
         let address = ForwarderAddress::new(forwarder, name);
@@ -83,7 +92,7 @@ impl ActiveConfig {
         let (Some(address), Some(state)) = (address, state) else {
             return true;
         };
-        let room = self.forwarders.len() < MAX_FORWARDERS;
+        let room = self.forwarders.len() < limit;
         if room {
             known.insert(address, self.forwarders.len());
             self.forwarders.push(Arc::new(state));
@@ -99,6 +108,12 @@ impl ActiveConfig {
         let all = self.forwarders.iter().zip(&self.listed).enumerate();
         all.filter(|(_, (_, listed))| **listed)
             .map(|(index, (state, _))| (ForwarderId::from_index(index), state))
+    }
+
+    /// Returns the number of networks that the listed forwarders are in.
+    pub(crate) fn networks(&self) -> usize {
+        let networks = self.listed_forwarders().map(|(_, one)| one.network());
+        networks.collect::<HashSet<_>>().len()
     }
 
     /// Returns the listed forwarder with that name.
@@ -363,9 +378,24 @@ mod tests {
         let fetched = ActiveConfig::new(&config, &fetched, &[]).unwrap();
         assert_eq!(
             fetched.forwarders.len(),
-            MAX_FORWARDERS,
+            MAX_FORWARDERS - RESERVED,
             "it never prevents a start"
         );
+    }
+
+    #[test]
+    fn published_lists_leave_ids_to_the_operator() {
+        let url = "http://lists.example/list.txt";
+        let published: String = (0..70_000).map(|n| format!("http://h{n}.b/\n")).collect();
+        let lists = Subscriptions::with_list(url, &published);
+        let mut config = TrackerConfig {
+            forwarder_lists: vec![url.to_owned()],
+            ..TrackerConfig::default()
+        };
+        let first = ActiveConfig::new(&config, &lists, &[]).unwrap();
+        config.forwarders = vec![Forwarder::at("udp://own.example:1")];
+        let second = ActiveConfig::new(&config, &lists, &first.forwarders).unwrap();
+        assert!(second.find_forwarder("own.example:1").is_some());
     }
 
     #[test]

@@ -12,7 +12,9 @@ use crate::forward::{Admission, Forwarded, Forwarding, PendingSubmissions};
 use crate::forwarders::ForwarderId;
 use crate::request::{AddressFamilies, AnnounceRequest};
 use crate::state::TrackerState;
-use crate::swarms::{AnnouncedPeer, PackedAddress, Peer, PeerChange, PeerSample, Swarm};
+use crate::swarms::{
+    AnnouncedPeer, MIN_REPEAT, PackedAddress, Peer, PeerChange, PeerSample, Swarm,
+};
 use headworks_tracker_wire::{Counts, Event, InfoHash, PeerId, compact};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -135,7 +137,8 @@ impl AnnounceHandler {
             self.forwarding.stop_replaced(request, &peer);
         }
         if let Some(announced) = update.completed {
-            self.forwarding.completed(request, &announced);
+            let pending = &mut buffers.pending;
+            self.forwarding.completed(request, &announced, pending);
         }
         let forwarded = update.admission.map_or(Forwarded::NotNeeded, |admission| {
             let pending = &mut buffers.pending;
@@ -212,7 +215,16 @@ impl AnnounceHandler {
         let mut replaced = None;
         if forwards {
             let limit = request.active.announced_peers();
+            let record = swarm.record.as_ref();
+            let new = record.is_none_or(|record| record.peer(&announce.peer_id).is_none());
             replaced = swarm.announce_peer(announce, request.client, address, limit);
+            let stops = &self.state.swarms.stops;
+            if new {
+                let earliest = stops.earliest(&announce.info_hash, request.client);
+                if earliest > *now {
+                    swarm.delay_peer(&announce.peer_id, earliest);
+                }
+            }
         }
         let record = swarm.record.as_ref();
         let completed = announce.event == Event::Completed;
@@ -290,10 +302,15 @@ impl AnnounceHandler {
             });
             if let Some(peer) = &peer {
                 self.remove_peer(swarm, peer.address);
+                if peer.was_forwarded() {
+                    let until = request.now.saturating_add(MIN_REPEAT);
+                    self.state.swarms.stops.insert(hash, peer.client, until);
+                }
             }
             let mut refilled = false;
             if swarm.local_peers() == 0 {
                 swarm.drop_record(by);
+                self.forwarding.disarm(hash, swarm);
             } else if peer.is_some() && request.active.may_forward(hash) {
                 let limit = request.active.announced_peers();
                 refilled = swarm.refill_announced(hash, limit, |_| false);

@@ -58,7 +58,7 @@ impl ClientCounts {
 
 /// Returns the network that counts as one client: an IPv4 address, or the 64 bits of an IPv6
 /// address that a provider assigns.
-fn network(client: IpAddr) -> u64 {
+pub(crate) fn network(client: IpAddr) -> u64 {
     match client.to_canonical() {
         IpAddr::V4(ip) => ip.to_bits().into(),
         IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64 | 1 << 63,

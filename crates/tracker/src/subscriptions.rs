@@ -4,7 +4,9 @@
 //! page or an empty file at the other end changes nothing. The copies survive a restart in a
 //! folder.
 
-use crate::client::{is_public, redirect_target};
+use crate::client::{
+    HttpReach, Reach, is_from_internet, is_refused, reach_of_redirect, redirect_target,
+};
 use crate::config::TrackerConfig;
 use crate::forwarders::{
     List, ListError, ListOrigin, MAX_FORWARDERS, authorization, dedup, parse_from, read, shown_url,
@@ -12,7 +14,7 @@ use crate::forwarders::{
 };
 use bytes::Bytes;
 use headworks_service::bounded_file;
-use headworks_service::outbound::{DnsCache, Outbound};
+use headworks_service::outbound::Outbound;
 use http::header::{AUTHORIZATION, ETAG, IF_NONE_MATCH, LOCATION, USER_AGENT};
 use http::{Request, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
@@ -354,6 +356,9 @@ async fn get(
         uri = plain;
     }
     let first = uri.clone();
+    let client = HttpReach::new(outbound.clone());
+    // The operator names the first server.
+    let mut reach = Reach::Anywhere;
     for _ in 0..=MAX_REDIRECTS {
         let mut request = Request::get(uri.clone())
             .header(USER_AGENT, concat!("headworks/", env!("CARGO_PKG_VERSION")));
@@ -366,8 +371,11 @@ async fn get(
             request = request.header(IF_NONE_MATCH, etag);
         }
         let request = request.body(Empty::<Bytes>::new()).map_err(|_| invalid())?;
-        let response = outbound.send(request).await;
-        let response = response.map_err(|error| error.to_string())?;
+        let response = client.send(reach, request).await;
+        let response = response.map_err(|error| match is_refused(&*error) {
+            true => "redirected into a private network: not followed".to_owned(),
+            false => error.to_string(),
+        })?;
         let header = |name| {
             let value = response.headers().get(name);
             value
@@ -378,12 +386,12 @@ async fn get(
             304 if etag.is_some() => return Ok(None),
             200 => {
                 let etag = header(ETAG);
-                let body = Limited::new(response.into_body(), MAX_LIST).collect().await;
-                let body = body.map_err(|error| format!("cannot read the list: {error}"))?;
-                let origin = match is_public(outbound.dns_cache(), &uri).await {
+                let origin = match is_from_internet(&response, &uri) {
                     true => ListOrigin::Public,
                     false => ListOrigin::Private,
                 };
+                let body = Limited::new(response.into_body(), MAX_LIST).collect().await;
+                let body = body.map_err(|error| format!("cannot read the list: {error}"))?;
                 return Ok(Some(Body {
                     origin,
                     etag,
@@ -393,7 +401,10 @@ async fn get(
             301 | 302 | 303 | 307 | 308 => {
                 let location = header(LOCATION).ok_or("redirected to nowhere")?;
                 let to = redirect_target(&uri, &location).ok_or("redirected to no web address")?;
-                check_redirect(outbound.dns_cache(), &first, &uri, &to).await?;
+                if uri.scheme_str() == Some("https") && to.scheme_str() != Some("https") {
+                    return Err("redirected from https to http: not followed".into());
+                }
+                reach = reach_of_redirect(&response, &uri);
                 uri = to;
             }
             status => return Err(format!("status {status}")),
@@ -402,110 +413,9 @@ async fn get(
     Err("too many redirects".into())
 }
 
-/// Checks that a redirect leads neither away from encryption nor into a network that the server at
-/// the `first` URL is not in.
-async fn check_redirect(
-    names: &DnsCache,
-    first: &Uri,
-    from: &Uri,
-    to: &Uri,
-) -> Result<(), &'static str> {
-    if from.scheme_str() == Some("https") && to.scheme_str() != Some("https") {
-        return Err("redirected from https to http: not followed");
-    }
-    if !is_public(names, to).await && is_public(names, first).await {
-        return Err("redirected into a private network: not followed");
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headworks_service::outbound::OutboundConfig;
-
-    #[tokio::test]
-    async fn unsafe_redirects_are_not_followed() {
-        let proxies = hyper_util::client::proxy::matcher::Matcher::builder().build();
-        let outbound = Outbound::with_proxies(&OutboundConfig::default(), proxies).unwrap();
-        let uri = |text: &str| text.parse::<Uri>().unwrap();
-        for (first, from, to, allowed) in [
-            (
-                "http://8.8.8.1/a",
-                "http://8.8.8.1/a",
-                "http://8.8.8.2/b",
-                true,
-            ),
-            (
-                "http://8.8.8.1/a",
-                "http://8.8.8.1/a",
-                "https://8.8.8.2/b",
-                true,
-            ),
-            (
-                "https://8.8.8.1/a",
-                "https://8.8.8.1/a",
-                "http://8.8.8.1/b",
-                false,
-            ),
-            (
-                "http://8.8.8.1/a",
-                "https://8.8.8.2/a",
-                "http://8.8.8.1/b",
-                false,
-            ),
-            (
-                "http://8.8.8.1/a",
-                "http://8.8.8.1/a",
-                "http://127.0.0.1/b",
-                false,
-            ),
-            (
-                "http://8.8.8.1/a",
-                "http://8.8.8.1/a",
-                "http://[::1]/b",
-                false,
-            ),
-            (
-                "http://8.8.8.1/a",
-                "http://8.8.8.1/a",
-                "http://169.254.169.254/b",
-                false,
-            ),
-            (
-                "http://8.8.8.1/a",
-                "http://8.8.8.2/a",
-                "http://192.168.0.1/b",
-                false,
-            ),
-            (
-                "http://192.168.0.9/a",
-                "http://192.168.0.9/a",
-                "http://192.168.0.1/b",
-                true,
-            ),
-            (
-                "http://127.0.0.1/a",
-                "http://8.8.8.2/a",
-                "http://127.0.0.1/b",
-                true,
-            ),
-            (
-                "https://127.0.0.1/a",
-                "https://127.0.0.1/a",
-                "http://127.0.0.1/b",
-                false,
-            ),
-        ] {
-            let names = outbound.dns_cache();
-            let checked = check_redirect(names, &uri(first), &uri(from), &uri(to)).await;
-            assert_eq!(
-                checked.is_ok(),
-                allowed,
-                "{first}, {from} to {to}: {checked:?}"
-            );
-        }
-    }
 
     #[test]
     fn a_copy_remembers_where_its_list_is_from() {

@@ -23,7 +23,7 @@ mod tests;
 mod units;
 
 pub use display::DisplayValue;
-pub use files::is_shallow_yaml;
+pub use files::is_plain_yaml;
 pub use origin::Origin;
 pub use problem::{Problem, Problems, truncate_numbers};
 pub use schema::{Config, Schema};

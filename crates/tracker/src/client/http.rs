@@ -2,11 +2,13 @@
 
 use super::error::ClientError;
 use super::query::AnnounceQuery;
-use crate::address_scope::AddressScope;
+use super::reach::{HttpReach, Reach, reach_of_redirect};
 use crate::forwarders::ForwarderState;
 use bytes::Bytes;
 use flate2::read::GzDecoder;
-use headworks_service::outbound::{DnsCache, Outbound, is_host_not_found};
+use headworks_service::outbound::{
+    Outbound, direct_peer, is_address_not_allowed, is_host_not_found,
+};
 use headworks_tracker_wire::query;
 use headworks_tracker_wire::response::{self, AnnounceResponse};
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, HOST, LOCATION, USER_AGENT};
@@ -21,14 +23,19 @@ const MAX_RESPONSE: usize = 512 * 1024;
 /// The most redirects followed per request.
 const MAX_REDIRECTS: usize = 3;
 
+/// A redirect of a server on the internet to an address that is not.
+const INTO_PRIVATE_NETWORK: ClientError = ClientError::UnsafeRedirect("into a private network");
+
 /// The HTTP side of the tracker client.
 pub(super) struct HttpClient {
-    outbound: Outbound,
+    reach: HttpReach,
 }
 
 impl HttpClient {
     pub(super) fn new(outbound: Outbound) -> HttpClient {
-        HttpClient { outbound }
+        HttpClient {
+            reach: HttpReach::new(outbound),
+        }
     }
 
     pub(super) async fn announce(
@@ -40,6 +47,7 @@ impl HttpClient {
         query::write_announce(&query.announce, id.as_deref(), &mut text);
         let uri = with_query(&query.forwarder.uri, &text);
         let response = self.get_following(query.forwarder, uri).await?;
+        *query.forwarder.last_address.lock() = direct_peer(&response);
         let status = response.status().as_u16();
         let body = read_body(response).await;
         // Some trackers send a regular failure response with an error status. A rate limit takes
@@ -77,21 +85,29 @@ impl HttpClient {
         let mut uri: Uri = uri
             .parse()
             .map_err(|_| ClientError::Malformed("the address is invalid".into()))?;
-        if forwarder.published && !is_public(self.outbound.dns_cache(), &uri).await {
-            return Err(ClientError::PrivateHost);
-        }
-        for _ in 0..=MAX_REDIRECTS {
+        let mut reach = match forwarder.published {
+            true => Reach::Public,
+            false => Reach::Anywhere,
+        };
+        for redirects in 0..=MAX_REDIRECTS {
             // Header and password are meant for the forwarder, and for no other server.
             let same = origin(&uri) == origin(&forwarder.uri);
             let host = forwarder.host.as_deref().filter(|_| same);
             let authorization = forwarder.authorization.as_ref().filter(|_| same);
-            let response = self.get(uri.clone(), host, authorization).await?;
+            let response = self.get(uri.clone(), host, authorization, reach).await;
+            let response = response.map_err(|error| match error {
+                ClientError::PrivateHost if redirects > 0 => INTO_PRIVATE_NETWORK,
+                error => error,
+            })?;
             let location = response.headers().get(LOCATION);
             let location = location.and_then(|location| location.to_str().ok());
             match (response.status().as_u16(), location) {
                 (301 | 302 | 303 | 307 | 308, Some(location)) => {
                     let to = redirect_target(&uri, location).ok_or(ClientError::Redirects)?;
-                    self.check_redirect(forwarder, &uri, &to).await?;
+                    check_redirect(forwarder, &uri, &to)?;
+                    if !forwarder.published {
+                        reach = reach_of_redirect(&response, &uri);
+                    }
                     uri = to;
                 }
                 _ => return Ok(response),
@@ -100,37 +116,12 @@ impl HttpClient {
         Err(ClientError::Redirects)
     }
 
-    /// Checks that a redirect leads neither into a network that the forwarder is not in, nor away
-    /// from encryption, nor carries the operator's passkey to another server.
-    async fn check_redirect(
-        &self,
-        forwarder: &ForwarderState,
-        from: &Uri,
-        to: &Uri,
-    ) -> Result<(), ClientError> {
-        if from.scheme_str() == Some("https") && to.scheme_str() != Some("https") {
-            return Err(ClientError::UnsafeRedirect("from https to http"));
-        }
-        if origin(&forwarder.uri) == origin(to) {
-            return Ok(());
-        }
-        if forwarder.uri.host() != to.host() && carries_secret(&forwarder.uri, to) {
-            return Err(ClientError::UnsafeRedirect(
-                "to another host with the passkey",
-            ));
-        }
-        let names = self.outbound.dns_cache();
-        if is_public(names, to).await || !is_public(names, &forwarder.uri).await {
-            return Ok(());
-        }
-        Err(ClientError::UnsafeRedirect("into a private network"))
-    }
-
     async fn get(
         &self,
         uri: Uri,
         host: Option<&str>,
         authorization: Option<&HeaderValue>,
+        reach: Reach,
     ) -> Result<Response<Incoming>, ClientError> {
         let mut request = Request::get(uri)
             .header(USER_AGENT, concat!("headworks/", env!("CARGO_PKG_VERSION")))
@@ -144,8 +135,8 @@ impl HttpClient {
         let request = request
             .body(Empty::<Bytes>::new())
             .map_err(|_| ClientError::Malformed("the request is invalid".into()))?;
-        let response = self.outbound.send(request).await;
-        response.map_err(|error| client_error(&error))
+        let response = self.reach.send(reach, request).await;
+        response.map_err(|error| client_error(&*error))
     }
 }
 
@@ -162,17 +153,18 @@ fn with_query(uri: &Uri, announce: &str) -> String {
     text
 }
 
-/// Whether a host has public addresses only. The connection is made to the addresses found here if
-/// the client shares the cache.
-pub(crate) async fn is_public(names: &DnsCache, uri: &Uri) -> bool {
-    let host = uri.host().unwrap_or_default();
-    match names.resolve(host, 0).await {
-        Ok(addresses) => {
-            (addresses.iter()).all(|address| AddressScope::of(address.ip()) == AddressScope::Public)
-        }
-        // The request fails for the same reason.
-        Err(_) => true,
+/// Checks that a redirect leads neither away from encryption, nor carries the operator's passkey to
+/// another server.
+fn check_redirect(forwarder: &ForwarderState, from: &Uri, to: &Uri) -> Result<(), ClientError> {
+    if from.scheme_str() == Some("https") && to.scheme_str() != Some("https") {
+        return Err(ClientError::UnsafeRedirect("from https to http"));
     }
+    if forwarder.uri.host() != to.host() && carries_secret(&forwarder.uri, to) {
+        return Err(ClientError::UnsafeRedirect(
+            "to another host with the passkey",
+        ));
+    }
+    Ok(())
 }
 
 /// Returns the scheme, host and port of a URI.
@@ -263,6 +255,7 @@ fn client_error(error: &(dyn std::error::Error + 'static)) -> ClientError {
                 }
                 ErrorKind::TimedOut => return ClientError::Timeout,
                 _ if is_host_not_found(error) => return ClientError::NoSuchHost,
+                _ if is_address_not_allowed(error) => return ClientError::PrivateHost,
                 _ if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
                     return ClientError::NoDescriptor;
                 }
@@ -285,6 +278,8 @@ fn client_error(error: &(dyn std::error::Error + 'static)) -> ClientError {
 mod tests {
     use super::*;
     use crate::forwarders::Forwarder;
+    use headworks_service::outbound::DnsCache;
+    use std::time::Duration;
 
     #[test]
     fn passkeys_stay_in_the_uri() {
@@ -298,20 +293,12 @@ mod tests {
         assert_eq!(with("http://h"), "http://h/?a=1");
     }
 
-    #[tokio::test]
-    async fn unsafe_redirects_are_not_followed() {
-        let proxies = hyper_util::client::proxy::matcher::Matcher::builder().build();
-        let config = headworks_service::outbound::OutboundConfig::default();
-        let client = HttpClient::new(Outbound::with_proxies(&config, proxies).unwrap());
+    #[test]
+    fn unsafe_redirects_are_not_followed() {
         for (forwarder, to, allowed) in [
             ("http://8.8.8.1/announce", "http://8.8.8.2/x", true),
             ("http://8.8.8.1/announce", "https://8.8.8.2/x", true),
             ("https://8.8.8.1/announce", "http://8.8.8.1/x", false),
-            ("http://8.8.8.1/announce", "http://127.0.0.1/x", false),
-            ("http://8.8.8.1/announce", "http://[::1]/x", false),
-            ("http://8.8.8.1/announce", "http://169.254.169.254/x", false),
-            ("http://8.8.8.1/announce", "http://192.168.0.1/x", false),
-            ("http://192.168.0.9/announce", "http://192.168.0.1/x", true),
             (
                 "http://8.8.8.1/a?key=s3cr3ts3cr3t",
                 "http://8.8.8.2/x",
@@ -335,7 +322,7 @@ mod tests {
         ] {
             let state = ForwarderState::new(&Forwarder::at(forwarder), "f").unwrap();
             let to: Uri = to.parse().unwrap();
-            let checked = client.check_redirect(&state, &state.uri, &to).await;
+            let checked = check_redirect(&state, &state.uri, &to);
             assert_eq!(checked.is_ok(), allowed, "{forwarder} to {to}: {checked:?}");
         }
     }
@@ -358,6 +345,43 @@ mod tests {
             };
             let state = ForwarderState::new(&listed, "f").unwrap();
             assert_eq!(client.probe(&state).await, Err(expected));
+        }
+    }
+
+    /// A resolver that fails first, and finds loopback later.
+    fn rebinding() -> DnsCache {
+        let lookups = std::sync::atomic::AtomicUsize::default();
+        DnsCache::with_lookup(move |_| {
+            let before = lookups.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Box::pin(async move {
+                match before {
+                    0 => Err(io::Error::other("temporary failure in name resolution")),
+                    _ => Ok(vec!["127.0.0.1:0".parse().unwrap()]),
+                }
+            })
+        })
+    }
+
+    #[tokio::test]
+    async fn a_name_that_changes_between_check_and_connection_leads_nowhere() {
+        let proxies = hyper_util::client::proxy::matcher::Matcher::builder().build();
+        let config = headworks_service::outbound::OutboundConfig::default();
+        let outbound = Outbound::with_names(&config, proxies, rebinding()).unwrap();
+        let client = HttpClient::new(outbound);
+        let ours = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let port = ours.local_addr().unwrap().port();
+        let listed = Forwarder {
+            published: true,
+            ..Forwarder::at(&format!("http://tracker.example:{port}/"))
+        };
+        let state = ForwarderState::new(&listed, "f").unwrap();
+        for _ in 0..2 {
+            // A connection would be accepted, and never answered.
+            let probe = tokio::time::timeout(Duration::from_secs(2), client.probe(&state)).await;
+            assert!(!matches!(probe, Ok(Ok(()))), "{probe:?}");
+            let reached = ours.accept();
+            assert!(reached.is_err(), "{reached:?}");
         }
     }
 

@@ -3,11 +3,13 @@
 mod error;
 mod http;
 mod query;
+mod reach;
 mod udp;
 
 pub(crate) use error::ClientError;
-pub(crate) use http::{gunzip, is_public, redirect_target};
-pub(crate) use query::AnnounceQuery;
+pub(crate) use http::{gunzip, redirect_target};
+pub(crate) use query::{AnnounceQuery, NUMWANT};
+pub(crate) use reach::{HttpReach, Reach, is_from_internet, is_refused, reach_of_redirect};
 
 use crate::error::Error;
 use crate::forwarders::ForwarderState;
@@ -91,8 +93,10 @@ impl TrackerClient {
         let response = response.unwrap_or(Err(ClientError::Timeout));
         match &response {
             Ok(_) => forwarder.latency.record_response(began.elapsed()),
-            Err(ClientError::Timeout) => {
-                forwarder.latency.record_timeout();
+            Err(error @ (ClientError::Timeout | ClientError::Unreachable)) => {
+                if *error == ClientError::Timeout {
+                    forwarder.latency.record_timeout();
+                }
                 // Another address may respond.
                 *forwarder.responding_address.lock() = None;
             }

@@ -4,7 +4,7 @@ use crate::forwarders::ForwarderState;
 use headworks_tracker_wire::{Announce, Event, PeerId};
 
 /// The number of peers requested from a forwarder. All clients of the torrent share them.
-const NUMWANT: u32 = 200;
+pub(crate) const NUMWANT: u32 = 200;
 
 /// An announce to one forwarder.
 pub(crate) struct AnnounceQuery<'a> {

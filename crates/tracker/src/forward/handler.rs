@@ -9,7 +9,7 @@ use super::permits::HttpPermits;
 use super::timers::DueTimers;
 use super::workers::{HttpWorkers, Worker};
 use crate::address_scope::AddressScope;
-use crate::client::{AnnounceQuery, ClientError, TrackerClient};
+use crate::client::{AnnounceQuery, ClientError, NUMWANT, TrackerClient};
 use crate::clock::Seconds;
 use crate::forwarders::ForwarderState;
 use crate::state::TrackerState;
@@ -173,10 +173,19 @@ impl ForwardHandler {
         };
         let mut outcome = Outcome::of(&result, suspend, usual);
         let network = network_evidence(&result);
-        let down = self.outage.record(job.forwarder, began, network);
+        let down = (self.outage).record(job.forwarder, || forwarder.network(), began, network);
         if down && network == NetworkEvidence::Silence {
             // Our own network is down, which tells nothing about the forwarder.
             return self.without_blame(run, &forwarder);
+        }
+        match outcome.forwarder {
+            ForwarderHealth::Healthy => forwarder.rejections.record_answer(),
+            ForwarderHealth::Rejected | ForwarderHealth::Declined => {
+                let (torrent, rejections) = (&job.announce.info_hash, &forwarder.rejections);
+                let of_all = rejections.record(torrent, job.client);
+                outcome = outcome.of_rejection(of_all, rejections.has_answered());
+            }
+            _ => {}
         }
         let mut suspension = suspend;
         if outcome.forwarder == ForwarderHealth::Silent {
@@ -347,8 +356,11 @@ impl ForwardHandler {
             let mut new = 0;
             // Without a local peer nobody would ask for the cached ones.
             if swarm.local_peers() > 0 {
+                let suspects = peers.iter().filter(|address| is_own(&address.ip()));
+                let suspects = suspects.map(SocketAddr::port).collect();
+                let local_ports = swarm.local_ports(&suspects);
                 for address in &peers {
-                    if is_own(&address.ip()) && swarm.has_local_port(address.port()) {
+                    if is_own(&address.ip()) && local_ports.contains(&address.port()) {
                         continue;
                     }
                     let packed = PackedAddress::new(address.ip(), address.port());
@@ -382,7 +394,8 @@ impl ForwardHandler {
     }
 
     /// Returns the peers that the client could connect to, without the client and ourselves, and
-    /// learns our own addresses from them.
+    /// learns our own addresses from them. A forwarder knows no peer in a network that it is not
+    /// in; it must not be able to point clients at services in theirs.
     fn usable_peers(
         &self,
         job: &ForwardJob,
@@ -390,13 +403,18 @@ impl ForwardHandler {
         list: &PeerList,
     ) -> Vec<SocketAddr> {
         let (client, host) = (AddressScope::of(job.client), forwarder.host());
-        let usable = |ip: IpAddr| AddressScope::of(ip).is_reachable_from(client);
+        let at = forwarder.scope();
+        let usable = |ip: IpAddr| {
+            let scope = AddressScope::of(ip);
+            scope.is_reachable_from(client) && scope.is_reachable_from(at)
+        };
         if let Some(ip) = list.external_ip.filter(|ip| usable(*ip)) {
             self.own_addresses.learn(&host, ip);
         }
         let own_ids = [Some(job.announce.peer_id), Some(self.own_id)];
         let mut peers = Vec::new();
-        for (address, id) in &list.peers {
+        // A list that is longer than requested is not better.
+        for (address, id) in list.peers.iter().take(NUMWANT as usize) {
             let ip = address.ip().to_canonical();
             if id.is_some() && own_ids.contains(id) || !usable(ip) || address.port() == 0 {
                 continue;
@@ -496,7 +514,9 @@ fn report(outcome: Outcome, suspend: Duration) -> Report {
         ForwarderHealth::Unknown => Health::Unknown,
         ForwarderHealth::Fault | ForwarderHealth::Silent => Health::Fault,
         ForwarderHealth::Overloaded => Health::Overloaded(suspend),
-        ForwarderHealth::Unavailable | ForwarderHealth::Declined => Health::Gone,
+        ForwarderHealth::Unavailable | ForwarderHealth::Rejected | ForwarderHealth::Declined => {
+            Health::Gone
+        }
     })
 }
 

@@ -44,7 +44,7 @@ use crate::state::TrackerState;
 use crate::swarms::{AnnouncedPeer, Swarm};
 use handler::ForwardHandler;
 use headworks_core::{
-    Backoff, Bound, ClassConfig, Config, KeySeed, Limits, OnSuspend, Policy, Pressure, Reason,
+    Backoff, Bound, ClassConfig, Config, KeySeed, Limits, OnSuspend, Policy, Pressure,
     TargetConfig, TargetState, Thresholds,
 };
 use headworks_pool::{Pool, Workers};
@@ -116,6 +116,7 @@ impl Forwarding {
         let random =
             || getrandom::u64().map_err(|e| Error::Threads(std::io::Error::other(e.to_string())));
         let outage = Arc::new(OutageDetector::new());
+        outage.set_networks(active.networks());
         let client = Arc::new(client);
         let timers = Arc::<DueTimers>::default();
         let config = &active.config;
@@ -218,6 +219,7 @@ impl Forwarding {
     pub(crate) fn reconfigure(&self, active: &ActiveConfig) -> Result<(), Error> {
         self.pool().reconfigure(pool_config(active))?;
         self.pool().set_workers(pool_workers(active));
+        self.outage.set_networks(active.networks());
         let config = &active.config;
         self.submitter.workers.reconfigure(
             config.forwarder_workers,
@@ -319,13 +321,24 @@ impl Forwarding {
         }
     }
 
-    /// Forwards `completed` to every usable forwarder that responds or knows of the peer.
-    pub(crate) fn completed(&self, request: &AnnounceRequest<'_>, announced: &[ForwarderId]) {
-        for (id, forwarder) in request.active.listed_forwarders() {
-            if forwarder.is_usable() && (!forwarder.needs_probe() || announced.contains(&id)) {
-                self.submit_event(request, id);
-            }
-        }
+    /// Forwards `completed` to usable forwarders that know of the peer, and to others that respond,
+    /// as many in all as an announce may go to. Everything is left in `pending`.
+    pub(crate) fn completed(
+        &self,
+        request: &AnnounceRequest<'_>,
+        announced: &[ForwarderId],
+        pending: &mut PendingSubmissions,
+    ) {
+        let knows = |id: &ForwarderId| announced.binary_search(id).is_ok();
+        let usable = request.active.listed_forwarders();
+        let usable = usable.filter(|(id, forwarder)| {
+            forwarder.is_usable() && (!forwarder.needs_probe() || knows(id))
+        });
+        let (first, others): (Vec<_>, Vec<_>) = usable.map(|(id, _)| id).partition(knows);
+        let all = first.into_iter().chain(others);
+        let limit = request.active.config.max_forwarders_per_announce;
+        let events = all.take(limit).map(|id| ForwardJob::event(request, id));
+        pending.push(Submission::Events(events.collect()));
     }
 
     /// Cancels the queued announces of a peer that has stopped.
@@ -339,6 +352,12 @@ impl Forwarding {
         });
         let forwarders = forwarders.flatten().unwrap_or_default();
         self.submitter.cancel(announce, forwarders);
+    }
+
+    /// Removes the timer of a torrent without local peers. The caller holds the lock of the swarm's
+    /// shard.
+    pub(crate) fn disarm(&self, hash: &InfoHash, swarm: &mut Swarm) {
+        self.submitter.timers.disarm(hash, swarm);
     }
 
     /// Announces a torrent now, because another of its peers took the place of one that left.
@@ -388,15 +407,8 @@ impl Forwarding {
     }
 
     fn submit_event(&self, request: &AnnounceRequest<'_>, forwarder: ForwarderId) {
-        let forward = ForwardJob::event(request, forwarder);
-        if let Err(reason) = self.submitter.submit(forward, job::EVENTS) {
-            if matches!(reason, Reason::Full | Reason::TargetFull) {
-                request.counters.dropped_full.add(1);
-                self.submitter.state.log_drops(1);
-            }
-            let name = &request.active.forwarders[forwarder.index()].name;
-            tracing::debug!(forwarder = name, %reason, "event not forwarded");
-        }
+        let event = ForwardJob::event(request, forwarder);
+        self.submitter.submit_event(event, request.counters);
     }
 }
 

@@ -3,12 +3,14 @@
 use crate::counters::Count;
 use crate::forwarders::ForwarderId;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The number of different forwarders that must be silent, without a sign of life by any.
+/// The number of different forwarders that must be silent, without a sign of life by any, and of
+/// networks that they are in: one owner must not be able to feign an outage. If the list has fewer
+/// networks, all of them must be silent.
 const MIN_FORWARDERS: usize = 5;
 
 /// The meaning of a request's result for our own network.
@@ -40,6 +42,8 @@ pub(super) enum Network {
 pub(crate) struct OutageDetector {
     evidence: Mutex<Evidence>,
     network: AtomicU8,
+    /// The number of silent networks from which our own one is in doubt.
+    min_networks: AtomicUsize,
     /// Outages declared so far.
     pub(crate) outages: Count,
     changed: Notify,
@@ -49,8 +53,8 @@ pub(crate) struct OutageDetector {
 struct Evidence {
     /// The time of the last sign of life.
     alive: Option<Instant>,
-    /// Silent forwarders, with the time at which the request began.
-    silent: BTreeMap<ForwarderId, Instant>,
+    /// Silent forwarders, with their networks.
+    silent: BTreeMap<ForwarderId, String>,
     /// The end of the last outage.
     outage_end: Option<Instant>,
 }
@@ -60,9 +64,16 @@ impl OutageDetector {
         OutageDetector {
             evidence: Mutex::default(),
             network: AtomicU8::new(Network::Up as u8),
+            min_networks: AtomicUsize::new(MIN_FORWARDERS),
             outages: Count::default(),
             changed: Notify::new(),
         }
+    }
+
+    /// Sets the number of networks that the listed forwarders are in.
+    pub(super) fn set_networks(&self, networks: usize) {
+        let networks = networks.min(MIN_FORWARDERS);
+        self.min_networks.store(networks, Ordering::Relaxed);
     }
 
     /// Whether our own network is down.
@@ -78,11 +89,13 @@ impl OutageDetector {
         }
     }
 
-    /// Records the result of a request that began at `began`. Returns whether our own network is
-    /// down, or was when the request began, so that a silence says nothing about the forwarder.
+    /// Records the result of a request that began at `began`, to a forwarder in a network. Returns
+    /// whether our own network is down, or was when the request began, so that a silence says
+    /// nothing about the forwarder.
     pub(super) fn record(
         &self,
         forwarder: ForwarderId,
+        network: impl FnOnce() -> String,
         began: Instant,
         result: NetworkEvidence,
     ) -> bool {
@@ -100,8 +113,11 @@ impl OutageDetector {
                 if evidence.alive.is_some_and(|alive| alive >= began) {
                     return self.is_down();
                 }
-                evidence.silent.insert(forwarder, began);
-                if evidence.silent.len() >= MIN_FORWARDERS && self.network() == Network::Up {
+                evidence.silent.insert(forwarder, network());
+                let networks: HashSet<_> = evidence.silent.values().collect();
+                let enough = evidence.silent.len() >= MIN_FORWARDERS
+                    && networks.len() >= self.min_networks.load(Ordering::Relaxed);
+                if enough && self.network() == Network::Up {
                     self.network
                         .store(Network::InDoubt as u8, Ordering::Relaxed);
                     self.changed.notify_one();
@@ -153,9 +169,20 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
+    /// Records a result of a forwarder in a network of its own.
+    fn record(
+        detector: &OutageDetector,
+        forwarder: u16,
+        began: Instant,
+        result: NetworkEvidence,
+    ) -> bool {
+        let network = || forwarder.to_string();
+        detector.record(ForwarderId(forwarder), network, began, result)
+    }
+
     fn silent(detector: &OutageDetector, forwarders: std::ops::Range<u16>, began: Instant) {
         for forwarder in forwarders {
-            detector.record(ForwarderId(forwarder), began, NetworkEvidence::Silence);
+            record(detector, forwarder, began, NetworkEvidence::Silence);
         }
     }
 
@@ -165,7 +192,7 @@ mod tests {
         silent(&detector, 0..4, began);
         assert_eq!(detector.network(), Network::Up, "too few");
         tokio::time::advance(Duration::from_secs(1)).await;
-        detector.record(ForwarderId(9), began, NetworkEvidence::Works);
+        record(&detector, 9, began, NetworkEvidence::Works);
         tokio::time::advance(Duration::from_secs(29)).await;
         silent(&detector, 0..8, began);
         assert_eq!(detector.network(), Network::Up);
@@ -173,8 +200,32 @@ mod tests {
         silent(&detector, 0..5, Instant::now());
         assert_eq!(detector.network(), Network::InDoubt);
         assert!(!detector.is_down(), "work goes on while in doubt");
-        detector.record(ForwarderId(9), began, NetworkEvidence::Works);
+        record(&detector, 9, began, NetworkEvidence::Works);
         assert_eq!(detector.declare(), None, "refuted in time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_silence_of_one_network_is_no_outage() {
+        let detector = OutageDetector::new();
+        let silence = NetworkEvidence::Silence;
+        for forwarder in 0..50 {
+            let network = || "evil.example".to_owned();
+            detector.record(ForwarderId(forwarder), network, Instant::now(), silence);
+        }
+        assert_eq!(detector.network(), Network::Up);
+        for forwarder in 50..54 {
+            record(&detector, forwarder, Instant::now(), silence);
+        }
+        assert_eq!(detector.network(), Network::InDoubt);
+        // A short list may have one network only.
+        let detector = OutageDetector::new();
+        detector.set_networks(1);
+        for forwarder in 0..5 {
+            assert_eq!(detector.network(), Network::Up);
+            let network = || "192.168.1.0".to_owned();
+            detector.record(ForwarderId(forwarder), network, Instant::now(), silence);
+        }
+        assert_eq!(detector.network(), Network::InDoubt);
     }
 
     #[tokio::test(start_paused = true)]
@@ -184,13 +235,13 @@ mod tests {
         let blamed = detector.declare().unwrap();
         assert_eq!(blamed.len(), 5);
         assert!(detector.is_down());
-        assert!(detector.record(ForwarderId(7), began, NetworkEvidence::Silence));
+        assert!(record(&detector, 7, began, NetworkEvidence::Silence));
         tokio::time::advance(Duration::from_secs(9)).await;
         detector.refute();
         assert_eq!(detector.network(), Network::Up);
         let silence = NetworkEvidence::Silence;
-        let late = detector.record(ForwarderId(8), began, silence);
+        let late = record(&detector, 8, began, silence);
         assert!(late, "it began in the outage");
-        assert!(!detector.record(ForwarderId(8), Instant::now(), silence));
+        assert!(!record(&detector, 8, Instant::now(), silence));
     }
 }

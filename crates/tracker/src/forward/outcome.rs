@@ -1,7 +1,8 @@
 //! The outcome of a forward: what a response or an error means for the job, for the forwarder and
-//! for the time of the next announce. `handler` changes it only for silence, which it counts, and
-//! during an outage of our own network. There it becomes a [`Report`](headworks_pool::Report) of
-//! the pool: `RetryAfter` is `retry_in`, which costs no attempt.
+//! for the time of the next announce. `handler` changes it only for silence, which it counts, for
+//! rejections, and during an outage of our own network. There it becomes a
+//! [`Report`](headworks_pool::Report) of the pool: `RetryAfter` is `retry_in`, which costs no
+//! attempt.
 
 use super::outage::NetworkEvidence;
 use crate::client::ClientError;
@@ -51,9 +52,13 @@ pub(super) enum ForwarderHealth {
     Silent,
     /// The forwarder is overloaded and is suspended.
     Overloaded,
-    /// The forwarder does not exist or rejects us. It is disabled and probed from time to time.
+    /// The forwarder does not exist. It is disabled and probed from time to time.
     Unavailable,
-    /// The forwarder answered `retry in: never`. It is disabled and not probed.
+    /// The forwarder answered with a status that may be about the torrent, its client, or all of
+    /// us. In the last case it is disabled and probed from time to time.
+    Rejected,
+    /// The forwarder answered `retry in: never`, which may be about the torrent, its client, or all
+    /// of us. In the last case it is disabled and not probed.
     Declined,
 }
 
@@ -64,7 +69,9 @@ impl Outcome {
         suspend: Duration,
         usual: Duration,
     ) -> Outcome {
-        use ForwarderHealth::{Declined, Fault, Healthy, Overloaded, Silent, Unavailable, Unknown};
+        use ForwarderHealth::{
+            Declined, Fault, Healthy, Overloaded, Rejected, Silent, Unavailable, Unknown,
+        };
         let (job, forwarder) = match result {
             Ok(AnnounceResponse::Peers(peers)) => {
                 let asked = peers.interval.map_or(usual.as_secs(), u64::from);
@@ -86,25 +93,44 @@ impl Outcome {
             },
             Ok(_) => (JobOutcome::Failed(AFTER_ERROR), Fault),
             Err(error) => match error {
-                ClientError::Timeout | ClientError::Lookup(_) => (JobOutcome::Retry, Silent),
+                // Unreachable says a router, and anybody can pretend to be one.
+                ClientError::Timeout | ClientError::Lookup(_) | ClientError::Unreachable => {
+                    (JobOutcome::Retry, Silent)
+                }
                 ClientError::Transient(_) | ClientError::Status(500..=599) => {
                     (JobOutcome::Retry, Fault)
                 }
                 ClientError::NoDescriptor => (JobOutcome::Retry, Unknown),
                 ClientError::Status(429) => (JobOutcome::RetryAfter(suspend), Overloaded),
-                ClientError::NoSuchHost
-                | ClientError::PrivateHost
-                | ClientError::Refused
-                | ClientError::Unreachable
-                | ClientError::Status(400 | 403 | 404) => {
+                ClientError::NoSuchHost | ClientError::PrivateHost | ClientError::Refused => {
                     (JobOutcome::Failed(AFTER_ERROR), Unavailable)
                 }
+                ClientError::Status(400 | 403 | 404) => (JobOutcome::Failed(usual), Rejected),
                 ClientError::Status(_)
                 | ClientError::TooLarge
                 | ClientError::Malformed(_)
                 | ClientError::Redirects
                 | ClientError::UnsafeRedirect(_) => (JobOutcome::Failed(AFTER_ERROR), Fault),
             },
+        };
+        Outcome { job, forwarder }
+    }
+
+    /// Decides about a rejection, which is `of_all` torrents or of the one that was announced. A
+    /// web server that never `answered` as a tracker is no tracker; it is probed without a torrent.
+    pub(super) fn of_rejection(self, of_all: bool, answered: bool) -> Outcome {
+        let no_tracker = self.forwarder == ForwarderHealth::Rejected && (of_all || !answered);
+        let (job, forwarder) = match self.forwarder {
+            _ if no_tracker => (
+                JobOutcome::Failed(AFTER_ERROR),
+                ForwarderHealth::Unavailable,
+            ),
+            ForwarderHealth::Declined if of_all => (self.job, self.forwarder),
+            ForwarderHealth::Declined => {
+                let longest = Duration::from_secs(INTERVALS.1);
+                (JobOutcome::Failed(longest), ForwarderHealth::Healthy)
+            }
+            _ => (self.job, ForwarderHealth::Healthy),
         };
         Outcome { job, forwarder }
     }
@@ -128,7 +154,9 @@ mod tests {
 
     #[test]
     fn every_result_has_its_outcome() {
-        use ForwarderHealth::{Declined, Fault, Healthy, Overloaded, Silent, Unavailable, Unknown};
+        use ForwarderHealth::{
+            Declined, Fault, Healthy, Overloaded, Rejected, Silent, Unavailable, Unknown,
+        };
         use JobOutcome::{Done, Failed, Retry, RetryAfter};
         let secs = Duration::from_secs;
         let text = |text: &str| Ok(response::parse(text.as_bytes()).unwrap());
@@ -155,6 +183,7 @@ mod tests {
             (failure("8:retry in5:never"), Failed(secs(1800)), Declined),
             (Err(ClientError::Timeout), Retry, Silent),
             (Err(ClientError::Lookup("x".into())), Retry, Silent),
+            (Err(ClientError::Unreachable), Retry, Silent),
             (Err(ClientError::NoDescriptor), Retry, Unknown),
             (Err(ClientError::Status(503)), Retry, Fault),
             (Err(ClientError::Transient("reset".into())), Retry, Fault),
@@ -163,8 +192,8 @@ mod tests {
                 RetryAfter(secs(300)),
                 Overloaded,
             ),
-            (Err(ClientError::Status(404)), Failed(secs(60)), Unavailable),
-            (Err(ClientError::Status(403)), Failed(secs(60)), Unavailable),
+            (Err(ClientError::Status(404)), Failed(secs(1800)), Rejected),
+            (Err(ClientError::Status(403)), Failed(secs(1800)), Rejected),
             (Err(ClientError::NoSuchHost), Failed(secs(60)), Unavailable),
             (Err(ClientError::Refused), Failed(secs(60)), Unavailable),
             (Err(ClientError::Status(418)), Failed(secs(60)), Fault),

@@ -12,7 +12,8 @@ use futures_util::future::join_all;
 use headworks_core::TargetState;
 use headworks_pool::Pool;
 use headworks_service::shutdown::Shutdown;
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,6 +27,8 @@ const MAX_OUTAGE_PAUSE: Duration = Duration::from_secs(30);
 const MAX_PAUSE: Duration = Duration::from_secs(3600);
 /// The number of forwarders in one round of probes.
 const ROUND: usize = 8;
+/// The number of those, while our own network is in doubt, that responded recently.
+const RECENT: usize = ROUND / 2;
 /// The longest timeout of a probe.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -174,20 +177,12 @@ impl Prober {
         }
     }
 
-    /// Probes several forwarders at once, those that responded last first.
+    /// Probes several forwarders at once.
     async fn probe_round(&self, round: usize) {
         let active = self.state.active.load_full();
-        let mut forwarders: Vec<_> = active.listed_forwarders().map(|(_, f)| f).collect();
-        forwarders.sort_by_key(|forwarder| std::cmp::Reverse(forwarder.last_response()));
-        let healthy = forwarders.iter().filter(|f| f.last_response().is_some());
-        // Without any, each round takes others.
-        let skip = match healthy.count() {
-            0 => round * ROUND % forwarders.len().max(1),
-            _ => 0,
-        };
-        let some = forwarders.iter().cycle().skip(skip);
-        let some = some.take(ROUND.min(forwarders.len()));
-        let mut probes: futures_util::stream::FuturesUnordered<_> = some
+        let all: Vec<_> = active.listed_forwarders().map(|(_, f)| &**f).collect();
+        let mut probes: futures_util::stream::FuturesUnordered<_> = choose(&all, round)
+            .into_iter()
             .map(|forwarder| self.probe(forwarder, &active))
             .collect();
         // The first sign of life is enough.
@@ -196,5 +191,90 @@ impl Prober {
                 return;
             }
         }
+    }
+}
+
+/// Chooses the forwarders of a round of probes, each in another network as far as there are enough:
+/// the owner of some must not be able to have only theirs probed. Half of them responded recently,
+/// in later rounds the next ones; the other half is random.
+fn choose<'a>(all: &[&'a ForwarderState], round: usize) -> Vec<&'a ForwarderState> {
+    let mut recent: Vec<_> = (all.iter().copied())
+        .filter(|forwarder| forwarder.last_response().is_some())
+        .collect();
+    recent.sort_by_key(|forwarder| Reverse(forwarder.last_response()));
+    let mut networks = HashSet::new();
+    let (mut distinct, same): (Vec<_>, Vec<_>) = recent
+        .into_iter()
+        .partition(|forwarder| networks.insert(forwarder.network()));
+    let first = round * RECENT % distinct.len().max(1);
+    distinct.rotate_left(first);
+    distinct.truncate(RECENT);
+    let mut random: Vec<_> = all.to_vec();
+    fastrand::shuffle(&mut random);
+    let mut chosen = distinct;
+    let networks = chosen.iter().map(|forwarder| forwarder.network());
+    let mut networks: HashSet<_> = networks.collect();
+    let (elsewhere, others): (Vec<_>, Vec<_>) = random
+        .into_iter()
+        .partition(|forwarder| networks.insert(forwarder.network()));
+    let is_new = |chosen: &[&ForwarderState], other: &ForwarderState| {
+        !chosen.iter().any(|one| std::ptr::eq(*one, other))
+    };
+    for forwarder in elsewhere.into_iter().chain(same).chain(others) {
+        if chosen.len() < ROUND && is_new(&chosen, forwarder) {
+            chosen.push(forwarder);
+        }
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forwarders::Forwarder;
+
+    fn state(uri: &str) -> ForwarderState {
+        ForwarderState::new(&Forwarder::at(uri), uri).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_forwarders_of_one_owner_are_not_the_only_ones_probed() {
+        let mut all = Vec::new();
+        for number in 0..20 {
+            all.push(state(&format!("udp://t{number}.example{number}:1")));
+            all[number].record_response();
+            tokio::time::advance(Duration::from_secs(60)).await;
+        }
+        for number in 0..20 {
+            // Its intervals are short, so they always responded last.
+            all.push(state(&format!("udp://t{number}.evil.example:1")));
+            all[20 + number].record_response();
+        }
+        let all: Vec<_> = all.iter().collect();
+        let mut probed = HashSet::new();
+        for round in 0..6 {
+            let chosen = choose(&all, round);
+            assert_eq!(chosen.len(), ROUND);
+            let of_one = chosen.iter().filter(|one| one.name.contains("evil"));
+            assert!(of_one.count() <= 1, "round {round}");
+            probed.extend(chosen.iter().take(RECENT).map(|one| one.network()));
+        }
+        assert_eq!(probed.len(), 21, "all that responded had their turn");
+    }
+
+    #[test]
+    fn a_round_is_full_if_there_are_enough_forwarders() {
+        let all: Vec<_> = (1..=9)
+            .map(|port| state(&format!("udp://192.0.2.1:{port}")))
+            .collect();
+        all[3].record_response();
+        let all: Vec<_> = all.iter().collect();
+        let chosen = choose(&all, 0);
+        assert_eq!(
+            (chosen.len(), chosen[0].name.as_str()),
+            (ROUND, "udp://192.0.2.1:4")
+        );
+        assert_eq!(choose(&all[..2], 5).len(), 2);
+        assert!(choose(&[], 1).is_empty());
     }
 }

@@ -85,6 +85,7 @@ pub(super) fn select(
         let needs_probe = |id: &ForwarderId| active.forwarders[id.index()].needs_probe();
         selected.awaits |= due.iter().skip(limit).any(needs_probe);
         due.truncate(limit);
+        record.reserve_forwards(peer, &due);
         for id in due {
             let forwarder = &active.forwarders[id.index()];
             let probe = forwarder.needs_probe();
@@ -96,7 +97,7 @@ pub(super) fn select(
                 askable[index].1 = false;
             }
             let job = ForwardJob::announce(&record.peers()[peer], id);
-            let lost = record.begin_forward(now, peer, id, active.forwarders.len());
+            let lost = record.begin_forward(now, peer, id);
             next = next.min(lost);
             selected.jobs.push(ForwardJob { probe, ..job });
         }

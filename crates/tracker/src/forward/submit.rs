@@ -6,7 +6,7 @@
 //! announce thread takes the pool's lock only if it has to. The same task submits the forwards of
 //! torrents that are due by the [timers](super::timers).
 
-use super::job::{ANNOUNCES, FIRST_ANNOUNCES, ForwardJob};
+use super::job::{ANNOUNCES, EVENTS, FIRST_ANNOUNCES, ForwardJob};
 use super::outage::OutageDetector;
 use super::select::{self, Fanout, Selected};
 use super::timers::{Batch, DueTimers};
@@ -92,6 +92,8 @@ pub(super) enum Submission {
     Select(PendingAnnounce),
     /// Submits forwards to forwarders that are already selected.
     Submit(SelectedForwards),
+    /// Submits events.
+    Events(Vec<ForwardJob>),
     /// Reports that everything queued before it is submitted.
     Flush(oneshot::Sender<()>),
 }
@@ -106,6 +108,7 @@ impl Submission {
                 active.listed_forwarders().count().min(limit)
             }
             Submission::Submit(forwards) => forwards.remaining(),
+            Submission::Events(events) => events.len(),
             Submission::Flush(_) => 0,
         };
         count as u64
@@ -211,6 +214,11 @@ impl Submitter {
             }
             Submission::Submit(mut forwards) => {
                 self.submit_until(&mut forwards, usize::MAX, counters);
+            }
+            Submission::Events(events) => {
+                for event in events {
+                    self.submit_event(event, counters);
+                }
             }
             Submission::Flush(done) => drop(done.send(())),
         }
@@ -420,6 +428,19 @@ impl Submitter {
             let at = announce.now.saturating_add(BACK_OFF);
             self.timers.arm(&announce.hash, swarm, at);
         });
+    }
+
+    /// Submits an event.
+    pub(super) fn submit_event(&self, event: ForwardJob, counters: &Counters) {
+        if let Err(reason) = self.submit(event, EVENTS) {
+            if matches!(reason, Reason::Full | Reason::TargetFull) {
+                counters.dropped_full.add(1);
+                self.state.log_drops(1);
+            }
+            let active = self.state.active();
+            let name = &active.forwarders[event.forwarder.index()].name;
+            tracing::debug!(forwarder = name, %reason, "event not forwarded");
+        }
     }
 
     /// Submits one forward.

@@ -7,6 +7,8 @@ mod floods;
 mod own_addresses;
 mod permits;
 mod places;
+mod rejections;
+mod reports;
 mod restarts;
 
 use super::*;
@@ -22,7 +24,7 @@ use headworks_tracker_wire::response::{self, AnnounceResponse};
 use headworks_tracker_wire::{Announce, Event};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicBool;
 use tokio::time::Instant as VirtualInstant;
 

@@ -1,15 +1,15 @@
 //! The times at which torrents are due at forwarders.
 //!
 //! A torrent is announced again when its forwarders are due, not when one of its clients happens to
-//! announce. Each swarm has at most one valid entry here; it remembers the entry's time, and an
-//! entry with another time is ignored. Torrents that could not be announced because a forwarder was
-//! unavailable are kept apart and looked at again when a forwarder is back.
+//! announce. Each swarm has at most one entry here and remembers its time. Torrents that could not
+//! be announced because a forwarder was unavailable are kept apart and looked at again when a
+//! forwarder is back.
 
 use crate::clock::Seconds;
 use crate::swarms::Swarm;
 use headworks_tracker_wire::InfoHash;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use tokio::sync::Notify;
 
 /// The number of random seconds of which the one with the fewest announces is chosen: even two
@@ -27,7 +27,7 @@ pub(crate) struct DueTimers {
 
 #[derive(Default)]
 struct Inner {
-    by_time: BTreeMap<Seconds, Vec<InfoHash>>,
+    by_time: BTreeSet<(Seconds, InfoHash)>,
     /// The number of announces that are due in each second. Those of peers that have left count
     /// until then.
     planned: BTreeMap<Seconds, u32>,
@@ -54,12 +54,23 @@ impl DueTimers {
         if swarm.local_peers() == 0 || (swarm.timer != 0 && swarm.timer <= at) {
             return;
         }
-        swarm.timer = at;
+        let before = std::mem::replace(&mut swarm.timer, at);
         let mut inner = self.inner.lock();
-        let earliest = inner.by_time.first_key_value().map(|(at, _)| *at);
-        inner.by_time.entry(at).or_default().push(*hash);
+        let earliest = inner.by_time.first().map(|(at, _)| *at);
+        if before != 0 {
+            inner.by_time.remove(&(before, *hash));
+        }
+        inner.by_time.insert((at, *hash));
         if earliest.is_none_or(|earliest| at < earliest) {
             self.changed.notify_one();
+        }
+    }
+
+    /// Removes the torrent's timer. The caller holds the lock of the swarm's shard.
+    pub(super) fn disarm(&self, hash: &InfoHash, swarm: &mut Swarm) {
+        if swarm.timer != 0 {
+            let at = std::mem::take(&mut swarm.timer);
+            self.inner.lock().by_time.remove(&(at, *hash));
         }
     }
 
@@ -113,10 +124,14 @@ impl DueTimers {
         self.changed.notify_one();
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.inner.lock().by_time.len()
+    }
+
     /// Returns the time of the first entry.
     pub(super) fn next(&self) -> Option<Seconds> {
-        let inner = self.inner.lock();
-        inner.by_time.first_key_value().map(|(at, _)| *at)
+        self.inner.lock().by_time.first().map(|(at, _)| *at)
     }
 
     /// Waits until there is an earlier entry or a torrent to look at.
@@ -136,21 +151,18 @@ impl DueTimers {
         let mut inner = self.inner.lock();
         inner.planned = inner.planned.split_off(&now);
         while batch.due.len() < limit
-            && let Some(mut entry) = inner.by_time.first_entry()
-            && *entry.key() <= now
+            && let Some(first) = inner.by_time.pop_first()
         {
-            let (at, left) = (*entry.key(), limit - batch.due.len());
-            let hashes = entry.get_mut();
-            let some = hashes.drain(hashes.len().saturating_sub(left)..);
-            batch.due.extend(some.map(|hash| (at, hash)));
-            if hashes.is_empty() {
-                entry.remove();
+            if first.0 > now {
+                inner.by_time.insert(first);
+                break;
             }
+            batch.due.push(first);
         }
         let left = limit - batch.due.len();
         let first = inner.woken.len().saturating_sub(left);
         batch.woken = inner.woken.split_off(first);
-        let due = inner.by_time.first_key_value();
+        let due = inner.by_time.first();
         inner.more = due.is_some_and(|(at, _)| *at <= now) || !inner.woken.is_empty();
         batch
     }
@@ -187,11 +199,8 @@ mod tests {
     fn torrents_are_taken_in_batches() {
         let timers = DueTimers::default();
         let hash = |number: u8| InfoHash([number; 20]);
-        timers.inner.lock().by_time = BTreeMap::from([
-            (5, vec![hash(1), hash(2)]),
-            (6, vec![hash(3)]),
-            (9, vec![hash(4)]),
-        ]);
+        timers.inner.lock().by_time =
+            BTreeSet::from([(5, hash(1)), (5, hash(2)), (6, hash(3)), (9, hash(4))]);
         for number in 5..=7 {
             timers.wake(&hash(number));
         }

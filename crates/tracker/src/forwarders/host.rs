@@ -1,5 +1,6 @@
 //! The host of a forwarder's URI in one form, however a list spells it.
 
+use crate::address_scope::AddressScope;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -40,6 +41,41 @@ impl Host {
             Host::Name(_) => Vec::new(),
         }
     }
+
+    /// Returns a text that hosts of one owner often share: the network of an address, or the last
+    /// two labels of a name.
+    pub(crate) fn network(&self) -> String {
+        match self {
+            Host::Ip(IpAddr::V4(ip)) => Ipv4Addr::from_bits(ip.to_bits() >> 8 << 8).to_string(),
+            Host::Ip(IpAddr::V6(ip)) => Ipv6Addr::from_bits(ip.to_bits() >> 80 << 80).to_string(),
+            Host::Name(name) => {
+                let labels: Vec<&str> = name.rsplit('.').take(2).collect();
+                labels.join(".")
+            }
+        }
+    }
+
+    /// Returns the scope of an address, or of a name as far as its spelling tells: names that the
+    /// public name service does not have are private.
+    pub(crate) fn scope(&self) -> AddressScope {
+        let local = self.local_addresses();
+        match (self, local.first()) {
+            (_, Some(ip)) => AddressScope::of(*ip),
+            (Host::Name(name), None) if is_private_name(name) => AddressScope::Private,
+            _ => AddressScope::Public,
+        }
+    }
+}
+
+/// Whether a name is one of a local network: of one word, or below a domain that is reserved for
+/// such names (RFC 6762, RFC 8375, `.internal`) or widely used for them.
+fn is_private_name(name: &str) -> bool {
+    const DOMAINS: [&str; 4] = ["local", "home.arpa", "internal", "lan"];
+    let below = |domain: &&str| {
+        let rest = name.strip_suffix(*domain);
+        rest.is_some_and(|rest| rest.ends_with('.'))
+    };
+    !name.contains('.') || DOMAINS.iter().any(below)
 }
 
 impl fmt::Display for Host {
@@ -126,5 +162,36 @@ mod tests {
         ] {
             assert!(matches!(Host::parse(name), Host::Name(_)), "{name}");
         }
+    }
+
+    #[test]
+    fn a_name_of_a_local_network_is_private() {
+        use AddressScope::{Loopback, Private, Public};
+        for (host, expected) in [
+            ("tracker", Private),
+            ("tracker.lan", Private),
+            ("a.b.LOCAL.", Private),
+            ("tracker.home.arpa", Private),
+            ("10.0.0.1", Private),
+            ("localhost", Loopback),
+            ("0.0.0.0", Loopback),
+            ("tracker.example", Public),
+            ("notlan.example", Public),
+            ("a.notlan", Public),
+            ("8.8.8.8", Public),
+        ] {
+            assert_eq!(Host::parse(host).scope(), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn hosts_of_one_owner_are_in_one_network() {
+        let network = |text: &str| Host::parse(text).network();
+        assert_eq!(network("8.8.8.8"), network("8.8.8.200"));
+        assert_ne!(network("8.8.8.8"), network("8.8.9.8"));
+        assert_eq!(network("[2600:1:2::1]"), network("[2600:1:2:3::1]"));
+        assert_ne!(network("[2600:1:2::1]"), network("[2600:1:3::1]"));
+        assert_eq!(network("a.example.com"), network("b.c.EXAMPLE.com."));
+        assert_ne!(network("a.example.com"), network("a.example.org"));
     }
 }

@@ -7,7 +7,7 @@ use headworks_service::config::Secret;
 use http::Uri;
 use saphyr::{LoadableYamlNode, Yaml};
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::Path;
 use thiserror::Error;
@@ -176,6 +176,8 @@ pub struct List {
     pub forwarders: Vec<Forwarder>,
     /// The other entries.
     pub skipped: Vec<Skipped>,
+    /// The number of entries of a public list whose `ip`, `host` or `name` is ignored.
+    pub ignored_fields: usize,
 }
 
 /// The origin of a list.
@@ -200,28 +202,50 @@ pub struct Skipped {
     pub is_uri: bool,
 }
 
-impl List {
-    fn push(&mut self, entry: usize, forwarder: Result<Forwarder, String>, origin: ListOrigin) {
+/// The most forwarders used of a public list, in all and of one host. Its publisher must neither be
+/// able to fill our memory nor to direct all trackers that use the list at one host.
+const MAX_PUBLISHED: usize = 1000;
+const MAX_PUBLISHED_OF_HOST: usize = 16;
+/// The most entries of a public list that are named as unusable.
+const MAX_PUBLISHED_SKIPPED: usize = 10_000;
+
+/// A list that is being read.
+struct Reader {
+    origin: ListOrigin,
+    list: List,
+    /// The forwarders of a public list so far, and their number by host.
+    known: HashSet<String>,
+    hosts: HashMap<Host, usize>,
+}
+
+impl Reader {
+    fn new(origin: ListOrigin) -> Reader {
+        Reader {
+            origin,
+            list: List::default(),
+            known: HashSet::new(),
+            hosts: HashMap::new(),
+        }
+    }
+
+    fn push(&mut self, entry: usize, forwarder: Result<Forwarder, String>) {
         let (is_uri, checked) = match forwarder {
             Ok(forwarder) => {
                 let is_uri = forwarder.uri.reveal().contains("://");
-                let checked = forwarder.check().and_then(|()| match origin {
-                    ListOrigin::Public if forwarder.is_in_private_network() => Err(format!(
-                        "forwarder `{}` is in a private network, but its list is public",
-                        forwarder.name()
-                    )),
-                    origin => Ok(Forwarder {
-                        published: origin == ListOrigin::Public,
-                        ..forwarder
-                    }),
+                let checked = forwarder.check().and_then(|()| match self.origin {
+                    ListOrigin::Public => self.check_published(forwarder),
+                    ListOrigin::Private => Ok(Some(forwarder)),
                 });
                 (is_uri, checked)
             }
             Err(reason) => (false, Err(reason)),
         };
+        let skipped = &mut self.list.skipped;
+        let limited = self.origin == ListOrigin::Public;
         match checked {
-            Ok(forwarder) => self.forwarders.push(forwarder),
-            Err(reason) => self.skipped.push(Skipped {
+            Ok(forwarder) => self.list.forwarders.extend(forwarder),
+            Err(_) if limited && skipped.len() >= MAX_PUBLISHED_SKIPPED => {}
+            Err(reason) => skipped.push(Skipped {
                 entry,
                 reason,
                 is_uri,
@@ -229,6 +253,46 @@ impl List {
         }
     }
 
+    /// Checks an entry of a public list. Returns `None` for one that the list has already.
+    fn check_published(&mut self, forwarder: Forwarder) -> Result<Option<Forwarder>, String> {
+        if forwarder.is_in_private_network() {
+            let name = forwarder.name();
+            return Err(format!(
+                "forwarder `{name}` is in a private network, but its list is public"
+            ));
+        }
+        if !self.known.insert(forwarder.identity()) {
+            return Ok(None);
+        }
+        let name = forwarder.name();
+        if self.list.forwarders.len() >= MAX_PUBLISHED {
+            return Err(format!(
+                "forwarder `{name}` is left out: a public list may name {MAX_PUBLISHED}"
+            ));
+        }
+        let uri = forwarder.parsed();
+        let host = Host::parse(uri.as_ref().and_then(Uri::host).unwrap_or_default());
+        let of_host = self.hosts.entry(host).or_default();
+        *of_host += 1;
+        if *of_host > MAX_PUBLISHED_OF_HOST {
+            return Err(format!(
+                "forwarder `{name}` is left out: a public list may name {MAX_PUBLISHED_OF_HOST} of one host"
+            ));
+        }
+        // Its publisher must not choose the address that clients are announced with, the virtual
+        // host that is asked, nor a name that looks like one of the operator's.
+        let Forwarder { ip, host, name, .. } = &forwarder;
+        if ip.is_some() || host.is_some() || name.is_some() {
+            self.list.ignored_fields += 1;
+        }
+        Ok(Some(Forwarder {
+            published: true,
+            ..Forwarder::at(forwarder.uri.reveal())
+        }))
+    }
+}
+
+impl List {
     /// Logs the entries that cannot be used.
     pub(crate) fn log_skipped(&self, name: &str) {
         if let Some(first) = self.skipped.first() {
@@ -238,6 +302,13 @@ impl List {
                 entry = first.entry,
                 reason = first.reason,
                 "entries of a list of forwarders cannot be used"
+            );
+        }
+        if self.ignored_fields > 0 {
+            tracing::warn!(
+                list = name,
+                entries = self.ignored_fields,
+                "`ip`, `host` and `name` are ignored in a public list"
             );
         }
     }
@@ -305,25 +376,26 @@ fn is_plain(text: &str) -> bool {
 }
 
 fn parse_plain(origin: ListOrigin, text: &str) -> List {
-    let mut list = List::default();
+    let mut reader = Reader::new(origin);
     for (number, line) in plain_lines(text) {
         // Some lists put several on a line, others a comment behind them.
         let words = line.split([',', ' ', '\t']).filter(|word| !word.is_empty());
         let is_comment = |word: &&str| word.starts_with(['#', ';']) || word.starts_with("//");
         for uri in words.take_while(|word| !is_comment(word)) {
-            list.push(number, Ok(Forwarder::at(uri)), origin);
+            reader.push(number, Ok(Forwarder::at(uri)));
         }
     }
-    list
+    reader.list
 }
 
 fn parse_yaml(origin: ListOrigin, name: &str, text: &str) -> Result<List, ListError> {
     let invalid = |text: &str| ListError::Format(name.into(), text.into());
-    if !headworks_service::config::is_shallow_yaml(text) {
-        return Err(invalid("nested too deeply"));
+    // Anybody may have published the list.
+    if !headworks_service::config::is_plain_yaml(text) {
+        return Err(invalid("nested too deeply, or with an alias"));
     }
     let documents = Yaml::load_from_str(text).map_err(|error| invalid(error.info()))?;
-    let mut list = List::default();
+    let mut reader = Reader::new(origin);
     for document in &documents {
         if document.is_null() {
             continue;
@@ -332,10 +404,10 @@ fn parse_yaml(origin: ListOrigin, name: &str, text: &str) -> Result<List, ListEr
         let entries = entries.or_else(|| document.as_mapping_get("forwarders")?.as_vec());
         let entries = entries.ok_or_else(|| invalid("expected a list of `- uri: …`"))?;
         for (index, entry) in entries.iter().enumerate() {
-            list.push(index + 1, parse_entry(entry), origin);
+            reader.push(index + 1, parse_entry(entry));
         }
     }
-    Ok(list)
+    Ok(reader.list)
 }
 
 fn parse_entry(entry: &Yaml<'_>) -> Result<Forwarder, String> {
@@ -437,6 +509,55 @@ mod tests {
             let published: Vec<_> = all.iter().map(|one| one.published).collect();
             assert_eq!(published, [true, false]);
         }
+    }
+
+    #[test]
+    fn a_list_cannot_multiply_itself_with_aliases() {
+        for text in [
+            "- &a udp://a.example:1\n- *a\n",
+            "- &a {uri: \"udp://a.example:1\"}\n- *a\n- *a\n",
+            "x: &a [udp://a.example:1]\nforwarders: *a\n",
+        ] {
+            let list = parse("list", text);
+            assert!(matches!(list, Err(ListError::Format(..))), "{list:?}");
+        }
+        let unused = parse("list", "- &a udp://a.example:1\n").unwrap();
+        assert_eq!(unused.forwarders.len(), 1, "an anchor alone is harmless");
+    }
+
+    #[test]
+    fn a_public_list_sets_no_addresses_headers_or_names() {
+        let text = "- {uri: \"udp://a.example:1\", ip: 8.8.8.8, host: h, name: \"our own\"}\n";
+        let list = parse_from(ListOrigin::Public, "list", text).unwrap();
+        let one = &list.forwarders[0];
+        assert_eq!((one.ip, one.host.clone()), (None, None));
+        assert_eq!(one.name(), "a.example:1");
+        let list = parse("list", text).unwrap();
+        let own = &list.forwarders[0];
+        assert_eq!((own.ip.is_some(), own.name().as_str()), (true, "our own"));
+    }
+
+    #[test]
+    fn a_public_list_names_a_bounded_number_of_forwarders() {
+        let hosts: String = (0..5000)
+            .map(|n| format!("udp://h{n}.example:1\n"))
+            .collect();
+        let list = parse_from(ListOrigin::Public, "list", &hosts).unwrap();
+        assert_eq!(list.forwarders.len(), 1000);
+        assert_eq!(parse("list", &hosts).unwrap().forwarders.len(), 5000);
+        let ports: String = (1..5000)
+            .map(|n| format!("udp://a.example:{n}\n"))
+            .collect();
+        let list = parse_from(ListOrigin::Public, "list", &ports).unwrap();
+        assert_eq!(list.forwarders.len(), 16, "of one host");
+        assert!(
+            list.skipped[0].reason.contains("a.example"),
+            "{:?}",
+            list.skipped[0]
+        );
+        let twice = "udp://a.example:1\n".repeat(100) + "udp://b.example:1\n";
+        let list = parse_from(ListOrigin::Public, "list", &twice).unwrap();
+        assert!(list.skipped.is_empty(), "duplicates are no load");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod host;
 mod latency;
 mod list;
+mod rejections;
 mod score;
 mod secrets;
 mod state;

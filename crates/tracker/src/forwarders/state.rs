@@ -3,8 +3,10 @@
 use super::host::Host;
 use super::latency::Latency;
 use super::list::Forwarder;
+use super::rejections::Rejections;
 use super::score::Score;
 use super::secrets::redact;
+use crate::address_scope::AddressScope;
 use crate::counters::Count;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -64,6 +66,7 @@ pub(crate) struct ForwarderState {
     pub(crate) counters: ForwarderCounters,
     pub(crate) score: Score,
     pub(crate) latency: Latency,
+    pub(crate) rejections: Rejections,
     responsiveness: Mutex<Responsiveness>,
     /// Whether the forwarder has responded since the start or since it was last suspended for
     /// silence.
@@ -72,6 +75,8 @@ pub(crate) struct ForwarderState {
     probed: AtomicBool,
     /// The address of a UDP forwarder that responded last.
     pub(crate) responding_address: Mutex<Option<SocketAddr>>,
+    /// The address that the last response came from, unless that was a proxy.
+    pub(crate) last_address: Mutex<Option<IpAddr>>,
 }
 
 /// The part of a forwarder that tells it from others. A listed forwarder with the same address
@@ -206,10 +211,12 @@ impl ForwarderState {
             counters: ForwarderCounters::default(),
             score: Score::default(),
             latency: Latency::default(),
+            rejections: Rejections::default(),
             responsiveness: Mutex::default(),
             responds: AtomicBool::default(),
             probed: AtomicBool::default(),
             responding_address: Mutex::default(),
+            last_address: Mutex::default(),
         })
     }
 
@@ -313,6 +320,18 @@ impl ForwarderState {
     /// Returns the host of its URI, in the form that all ways to write it share.
     pub(crate) fn host(&self) -> String {
         Host::parse(self.uri.host().unwrap_or_default()).to_string()
+    }
+
+    /// Returns the scope of its address: of the one that responded last, or else as far as its URI
+    /// tells.
+    pub(crate) fn scope(&self) -> AddressScope {
+        let host = || Host::parse(self.uri.host().unwrap_or_default()).scope();
+        self.last_address.lock().map_or_else(host, AddressScope::of)
+    }
+
+    /// Returns a text that forwarders of one owner often share.
+    pub(crate) fn network(&self) -> String {
+        Host::parse(self.uri.host().unwrap_or_default()).network()
     }
 
     /// Returns a text that the forwarder sent, fit to be shown: without its secrets.

@@ -22,26 +22,29 @@ impl ConnectionIds {
 
     /// Issues an id: 16 bits of time in seconds and 48 bits of keyed hash.
     pub(crate) fn issue(&self, now: Seconds, client: IpAddr) -> u64 {
-        let time = now as u16;
-        u64::from(time) << 48 | self.hash(time, client)
+        u64::from(now as u16) << 48 | self.hash(now, client)
     }
 
     /// Whether this tracker issued the id to that client within its lifetime.
     pub(crate) fn is_valid(&self, id: u64, now: Seconds, client: IpAddr) -> bool {
-        let time = (id >> 48) as u16;
-        let age = (now as u16).wrapping_sub(time);
-        // An id may be one second ahead: another thread may have read the clock just after this
-        // one.
-        (age <= LIFETIME || age == u16::MAX) && id & MASK == self.hash(time, client)
+        let age = (now as u16).wrapping_sub((id >> 48) as u16);
+        // The hash is of the whole time: the 16 bits in the id recur every 18 hours.
+        let issued = match age {
+            // Another thread may have read the clock just after this one.
+            u16::MAX => now.wrapping_add(1),
+            ..=LIFETIME => now.wrapping_sub(age.into()),
+            _ => return false,
+        };
+        id & MASK == self.hash(issued, client)
     }
 
-    fn hash(&self, time: u16, client: IpAddr) -> u64 {
+    fn hash(&self, time: Seconds, client: IpAddr) -> u64 {
         let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
         match client {
             IpAddr::V4(ip) => hasher.write_u32(ip.to_bits()),
             IpAddr::V6(ip) => hasher.write_u128(ip.to_bits()),
         }
-        hasher.write_u16(time);
+        hasher.write_u32(time);
         hasher.finish() & MASK
     }
 }
@@ -61,6 +64,8 @@ mod tests {
             let id = ids.issue(now, me);
             assert!(ids.is_valid(id, now, me) && ids.is_valid(id, now + 120, me));
             assert!(!ids.is_valid(id, now + 121, me), "expired");
+            assert!(!ids.is_valid(id, now + 65_536, me), "the 16 bits recur");
+            assert!(ids.is_valid(id, now - 1, me), "a clock that was read later");
             assert!(!ids.is_valid(id, now, other), "of another client");
             assert!(
                 !ids.is_valid(id ^ 1, now, me) && !ids.is_valid(id ^ 1 << 50, now, me),

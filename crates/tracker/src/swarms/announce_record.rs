@@ -2,10 +2,12 @@
 //! to forwarders, and their due times.
 
 use super::address::{PackedAddress, ip_number};
+use super::by_forwarder::ByForwarder;
 use super::cached_peers::CachedPeers;
 use crate::clock::Seconds;
 use crate::forwarders::ForwarderId;
 use headworks_tracker_wire::{Announce, Event, PeerId};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,8 +18,10 @@ pub(crate) struct AnnounceRecord {
     pub(crate) v6: CachedPeers<18>,
     /// Local peers that are announced to forwarders, in the order in which they came.
     peers: Vec<AnnouncedPeer>,
-    /// Cached peers that each forwarder was the first to report, indexed by forwarder.
-    contributed: Vec<u32>,
+    /// Cached peers that each forwarder was the first to report.
+    contributed: ByForwarder<u32>,
+    /// The same, only those that are still cached.
+    held: HeldPeers,
     /// The times at which delayed forwards are tried again.
     retries: Vec<(StayId, ForwarderId, Seconds)>,
     /// Forwards that are queued or in flight, and selections that are still to be made.
@@ -50,8 +54,9 @@ pub(crate) struct AnnouncedPeer {
     /// Its address in the swarm.
     pub(crate) address: PackedAddress,
     pub(crate) stay: StayId,
-    /// Indexed by forwarder.
-    schedules: Vec<Schedule>,
+    schedules: ByForwarder<Schedule>,
+    /// The time before which it is not announced for the first time.
+    not_before: Seconds,
     /// The time of its last `completed` that was forwarded; 0 for never.
     completed: Seconds,
     /// The forwarders that the peer was announced to. They must receive its `stopped`.
@@ -90,7 +95,7 @@ pub(crate) struct ForwarderSchedule {
 const LOST_AFTER: Seconds = 3600;
 
 /// The shortest time between two events of the same kind from one client to one forwarder.
-const MIN_REPEAT: Seconds = 60;
+pub(crate) const MIN_REPEAT: Seconds = 60;
 
 /// The result of adding or refreshing an announced peer.
 #[derive(Debug, Default)]
@@ -102,19 +107,16 @@ pub(crate) struct Upserted {
 }
 
 impl AnnouncedPeer {
-    /// Returns the schedules and the time of the last `completed` for the peer that takes this
-    /// one's place at the same address. A client that changes its id all the time must not have
-    /// forwarders asked each time.
-    fn times_of_successor(&self) -> (Vec<Schedule>, Seconds) {
-        let successor = |schedule: &Schedule| Schedule {
-            due: match schedule.last {
-                0 => schedule.due,
-                last => last.saturating_add(MIN_REPEAT),
-            },
-            last: 0,
-        };
-        let schedules = self.schedules.iter().map(successor);
-        (schedules.collect(), self.completed)
+    /// Returns the schedules, the time before which it is not announced, and the time of the last
+    /// `completed` for the peer that takes this one's place at the same address. A client that
+    /// changes its id all the time must not have forwarders asked each time.
+    fn times_of_successor(&self) -> (ByForwarder<Schedule>, Seconds, Seconds) {
+        let mut schedules = self.schedules.clone();
+        for schedule in schedules.values_mut().filter(|schedule| schedule.last != 0) {
+            let due = schedule.last.saturating_add(MIN_REPEAT);
+            *schedule = Schedule { due, last: 0 };
+        }
+        (schedules, self.not_before, self.completed)
     }
 
     fn new(announce: &Announce, client: IpAddr, address: PackedAddress) -> AnnouncedPeer {
@@ -123,23 +125,25 @@ impl AnnouncedPeer {
             client,
             address,
             stay: StayId::next(),
-            schedules: Vec::new(),
+            schedules: ByForwarder::default(),
+            not_before: 0,
             completed: 0,
             announced: ForwarderSet::default(),
         }
     }
 
     pub(crate) fn schedule(&self, forwarder: ForwarderId) -> Schedule {
-        let schedule = self.schedules.get(forwarder.index());
-        schedule.copied().unwrap_or_default()
+        let mut schedule = self.schedules.get(forwarder);
+        if schedule.last == 0 {
+            schedule.due = schedule.due.max(self.not_before);
+        }
+        schedule
     }
 
-    fn schedule_mut(&mut self, forwarder: ForwarderId) -> &mut Schedule {
-        let index = forwarder.index();
-        if self.schedules.len() <= index {
-            self.schedules.resize(index + 1, Schedule::default());
-        }
-        &mut self.schedules[index]
+    /// Whether any forwarder was asked for the peer, or is about to be.
+    pub(crate) fn was_forwarded(&self) -> bool {
+        let mut all = self.schedules.iter();
+        all.any(|(_, schedule)| schedule.last != 0)
     }
 
     /// Returns the announce for a forwarder: with `started` only if it is the first one there.
@@ -164,9 +168,9 @@ impl AnnouncedPeer {
 
     /// Returns the forwarders that an announce of the peer is queued for or in flight to.
     pub(crate) fn pending(&self) -> impl Iterator<Item = ForwarderId> + '_ {
-        let all = self.schedules.iter().enumerate();
+        let all = self.schedules.iter();
         all.filter(|(_, schedule)| schedule.is_pending())
-            .map(|(index, _)| ForwarderId::from_index(index))
+            .map(|(id, _)| id)
     }
 
     /// Returns the forwarders that the peer was announced to.
@@ -188,8 +192,7 @@ impl AnnounceRecord {
 
     /// Whether any forwarder ever received an announce of this torrent.
     pub(crate) fn was_forwarded(&self) -> bool {
-        let asked = |peer: &AnnouncedPeer| peer.schedules.iter().any(|schedule| schedule.last != 0);
-        self.answered || self.peers.iter().any(asked)
+        self.answered || self.peers.iter().any(AnnouncedPeer::was_forwarded)
     }
 
     /// Whether forwards are pending and none was ever answered.
@@ -284,7 +287,7 @@ impl AnnounceRecord {
                 announce.event = Event::None;
             }
             let mut peer = AnnouncedPeer::new(&announce, client, address);
-            (peer.schedules, peer.completed) = inherited.unwrap_or_default();
+            (peer.schedules, peer.not_before, peer.completed) = inherited.unwrap_or_default();
             self.peers.push(peer);
         }
         Upserted {
@@ -308,6 +311,13 @@ impl AnnounceRecord {
         new
     }
 
+    /// Delays the first announces of a peer until a time.
+    pub(super) fn delay_peer(&mut self, id: &PeerId, until: Seconds) {
+        if let Some(peer) = self.peer_mut(id) {
+            peer.not_before = until;
+        }
+    }
+
     /// Removes a peer from the announced ones. Returns it if it was there.
     pub(crate) fn remove_peer(&mut self, id: &PeerId) -> Option<AnnouncedPeer> {
         let index = (self.peers.iter()).position(|peer| peer.announce.peer_id == *id)?;
@@ -326,20 +336,19 @@ impl AnnounceRecord {
     /// Returns the schedule of a forwarder, over all announced peers.
     pub(crate) fn schedule(&self, forwarder: ForwarderId) -> ForwarderSchedule {
         let schedules = self.peers.iter().map(|peer| peer.schedule(forwarder));
-        let contributed = self.contributed.get(forwarder.index()).copied();
         ForwarderSchedule {
             due: (schedules.clone().map(|schedule| schedule.due).min()).unwrap_or(0),
             last: (schedules.map(|schedule| schedule.last).max()).unwrap_or(0),
-            contributed: contributed.unwrap_or(0),
+            contributed: self.contributed.get(forwarder),
         }
     }
 
     /// Returns the schedule of every forwarder that received an announce. A forward in flight
     /// counts as due, because its response is lost in a restart.
     pub(crate) fn schedules(&self) -> impl Iterator<Item = (ForwarderId, ForwarderSchedule)> + '_ {
-        let longest = self.peers.iter().map(|peer| peer.schedules.len()).max();
-        let all = (0..longest.unwrap_or(0)).map(ForwarderId::from_index);
-        all.filter_map(|forwarder| {
+        let all = self.peers.iter().flat_map(|peer| peer.schedules.iter());
+        let all: BTreeSet<_> = all.map(|(forwarder, _)| forwarder).collect();
+        all.into_iter().filter_map(|forwarder| {
             let mut schedule = self.schedule(forwarder);
             let pending = |peer: &AnnouncedPeer| peer.schedule(forwarder).is_pending();
             if self.peers.iter().any(pending) {
@@ -358,20 +367,12 @@ impl AnnounceRecord {
     ) {
         self.answered = true;
         if let Some(peer) = self.peer_mut(peer) {
-            *peer.schedule_mut(forwarder) = Schedule {
+            *peer.schedules.get_mut(forwarder) = Schedule {
                 due: schedule.due,
                 last: schedule.last,
             };
         }
-        *self.contributed_mut(forwarder) = schedule.contributed;
-    }
-
-    fn contributed_mut(&mut self, forwarder: ForwarderId) -> &mut u32 {
-        let index = forwarder.index();
-        if self.contributed.len() <= index {
-            self.contributed.resize(index + 1, 0);
-        }
-        &mut self.contributed[index]
+        *self.contributed.get_mut(forwarder) = schedule.contributed;
     }
 
     /// Notes that forwarders will be selected soon.
@@ -384,22 +385,25 @@ impl AnnounceRecord {
         self.pending = self.pending.saturating_sub(1);
     }
 
-    /// Notes a forward of the peer at an index. `forwarders` is the number of all forwarders.
-    /// Returns the time until which the forwarder is not asked again if the forward is lost.
+    /// Reserves room for forwards of the peer at an index.
+    pub(crate) fn reserve_forwards(&mut self, peer: usize, forwarders: &[ForwarderId]) {
+        let schedules = &mut self.peers[peer].schedules;
+        let new = forwarders.iter().filter(|id| !schedules.contains(**id));
+        let new = new.count();
+        schedules.reserve_exact(new);
+    }
+
+    /// Notes a forward of the peer at an index. Returns the time until which the forwarder is not
+    /// asked again if the forward is lost.
     pub(crate) fn begin_forward(
         &mut self,
         now: Seconds,
         peer: usize,
         forwarder: ForwarderId,
-        forwarders: usize,
     ) -> Seconds {
         self.pending += 1;
-        let schedules = &mut self.peers[peer].schedules;
-        // Growing by doubling would waste half of the memory in every swarm.
-        schedules.reserve_exact(forwarders.saturating_sub(schedules.len()));
-        let schedule = self.peers[peer].schedule_mut(forwarder);
         let due = now.saturating_add(LOST_AFTER);
-        *schedule = Schedule { due, last: now };
+        *self.peers[peer].schedules.get_mut(forwarder) = Schedule { due, last: now };
         due
     }
 
@@ -435,7 +439,7 @@ impl AnnounceRecord {
         let Some(peer) = self.peer_in_stay(stay) else {
             return false;
         };
-        peer.schedule_mut(forwarder).due = due;
+        peer.schedules.get_mut(forwarder).due = due;
         self.pending = self.pending.saturating_sub(1);
         self.forget_retry(stay, forwarder);
         self.answered |= answered;
@@ -452,7 +456,7 @@ impl AnnounceRecord {
         let Some(peer) = self.peer_in_stay(stay) else {
             return false;
         };
-        *peer.schedule_mut(forwarder) = previous;
+        *peer.schedules.get_mut(forwarder) = previous;
         self.pending = self.pending.saturating_sub(1);
         self.forget_retry(stay, forwarder);
         true
@@ -483,10 +487,11 @@ impl AnnounceRecord {
 
     /// Removes a cached peer. Returns whether it was there.
     pub(super) fn remove_cached(&mut self, address: PackedAddress) -> bool {
-        match address {
+        let by = match address {
             PackedAddress::V4(address) => self.v4.remove(&address),
             PackedAddress::V6(address) => self.v6.remove(&address),
-        }
+        };
+        by.inspect(|by| self.held.remove(*by)).is_some()
     }
 
     /// Returns the forwarder that was the first to report a cached peer.
@@ -513,19 +518,22 @@ impl AnnounceRecord {
         }
     }
 
-    /// Removes the cached peer whose last report is the oldest, unless that is as new as `now`.
-    /// Returns its address.
-    pub(super) fn evict_oldest(&mut self, now: Seconds) -> Option<PackedAddress> {
-        let v4 = self
-            .v4
-            .oldest()
-            .map(|(at, peer)| (at, PackedAddress::V4(peer)));
-        let v6 = self
-            .v6
-            .oldest()
-            .map(|(at, peer)| (at, PackedAddress::V6(peer)));
+    /// Makes room for a new peer that a forwarder reports, and returns the address of the peer that
+    /// had to leave: the one with the oldest report among those of the forwarder that holds the
+    /// most. So nobody can replace the peers of others by inventing many. If that is the reporting
+    /// forwarder itself, peers of the same report do not replace each other.
+    pub(super) fn evict_cached_for(
+        &mut self,
+        now: Seconds,
+        reporter: ForwarderId,
+    ) -> Option<PackedAddress> {
+        let holder = self.held.largest_holder(reporter)?;
+        let v4 = self.v4.oldest_of(holder);
+        let v4 = v4.map(|(at, peer)| (at, PackedAddress::V4(peer)));
+        let v6 = self.v6.oldest_of(holder);
+        let v6 = v6.map(|(at, peer)| (at, PackedAddress::V6(peer)));
         let older = [v4, v6].into_iter().flatten().min_by_key(|(at, _)| *at);
-        let (_, address) = older.filter(|(at, _)| *at < now)?;
+        let (_, address) = older.filter(|(at, _)| *at < now || holder != reporter)?;
         self.remove_cached(address);
         Some(address)
     }
@@ -545,7 +553,8 @@ impl AnnounceRecord {
             PackedAddress::V6(address) => self.v6.upsert(now, address, forwarder, room),
         };
         if new {
-            let contributed = self.contributed_mut(forwarder);
+            self.held.add(forwarder);
+            let contributed = self.contributed.get_mut(forwarder);
             *contributed = contributed.saturating_add(1);
         }
         new
@@ -553,16 +562,49 @@ impl AnnounceRecord {
 
     /// Removes cached peers that were last reported before `before`; `removed` receives their IPs.
     pub(super) fn purge(&mut self, before: Seconds, mut removed: impl FnMut(u128)) {
-        self.v4
-            .purge(before, |address| removed(ip_number(&address)));
-        self.v6
-            .purge(before, |address| removed(ip_number(&address)));
+        let held = &mut self.held;
+        self.v4.purge(before, |address, by| {
+            held.remove(by);
+            removed(ip_number(&address));
+        });
+        self.v6.purge(before, |address, by| {
+            held.remove(by);
+            removed(ip_number(&address));
+        });
     }
 
     /// Returns the IPs of all cached peers, one per peer.
     pub(super) fn ips(&self) -> impl Iterator<Item = u128> + '_ {
         let v4 = self.v4.addresses().iter().map(ip_number);
         v4.chain(self.v6.addresses().iter().map(ip_number))
+    }
+}
+
+/// The number of cached peers that each forwarder was the first to report, without zeros.
+#[derive(Debug, Default)]
+struct HeldPeers(Vec<(ForwarderId, u32)>);
+
+impl HeldPeers {
+    fn add(&mut self, forwarder: ForwarderId) {
+        match self.0.iter_mut().find(|(by, _)| *by == forwarder) {
+            Some((_, count)) => *count += 1,
+            None => self.0.push((forwarder, 1)),
+        }
+    }
+
+    fn remove(&mut self, forwarder: ForwarderId) {
+        if let Some(index) = self.0.iter().position(|(by, _)| *by == forwarder) {
+            self.0[index].1 -= 1;
+            if self.0[index].1 == 0 {
+                self.0.swap_remove(index);
+            }
+        }
+    }
+
+    /// Returns the forwarder with the most; the reporting one if no other has more.
+    fn largest_holder(&self, reporter: ForwarderId) -> Option<ForwarderId> {
+        let most = |(by, count): &&(ForwarderId, u32)| (*count, *by == reporter);
+        self.0.iter().max_by_key(most).map(|(by, _)| *by)
     }
 }
 
@@ -608,6 +650,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_memory_of_a_peer_depends_on_the_forwarders_that_were_asked() {
+        let mut record = AnnounceRecord::default();
+        let client = IpAddr::from([127, 0, 0, 1]);
+        let address = PackedAddress::new(client, 1);
+        record.upsert_peer(&Announce::default(), client, address, 10);
+        let last = ForwarderId(u16::MAX - 1);
+        record.begin_forward(7, 0, last);
+        record.upsert_cached(7, address, last, 10);
+        assert_eq!(record.schedule(last).last, 7);
+        assert_eq!(record.schedule(last).contributed, 1);
+        assert_eq!(
+            record.schedule(ForwarderId(0)),
+            ForwarderSchedule::default()
+        );
+        let reserved = record.peers[0].schedules.capacity() + record.contributed.capacity();
+        assert!(reserved <= 16, "room for {reserved} entries");
+    }
+
+    #[test]
     fn a_retry_is_forgotten_with_its_forward() {
         let mut record = AnnounceRecord::default();
         let client = IpAddr::from([127, 0, 0, 1]);
@@ -622,7 +683,7 @@ mod tests {
         let forwarder = ForwarderId(0);
         let [one, other] = [0, 1].map(|index: usize| record.peers()[index].stay);
         for peer in 0..2 {
-            record.begin_forward(1, peer, forwarder, 1);
+            record.begin_forward(1, peer, forwarder);
         }
         record.delay_forward(one, forwarder, 50);
         record.delay_forward(other, forwarder, 70);

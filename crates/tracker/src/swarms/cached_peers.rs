@@ -93,33 +93,33 @@ impl<const N: usize> CachedPeers<N> {
         Some(self.origins[index].forwarder)
     }
 
-    /// Removes a peer. Returns whether it was there.
-    pub(super) fn remove(&mut self, address: &[u8; N]) -> bool {
-        let index = self.addresses.binary_search(address);
-        if let Ok(index) = index {
-            self.addresses.remove(index);
-            self.origins.remove(index);
-        }
-        index.is_ok()
+    /// Removes a peer. Returns the forwarder that was the first to report it, if it was there.
+    pub(super) fn remove(&mut self, address: &[u8; N]) -> Option<ForwarderId> {
+        let index = self.addresses.binary_search(address).ok()?;
+        self.addresses.remove(index);
+        Some(self.origins.remove(index).forwarder)
     }
 
-    /// Returns the peer whose last report is the oldest, with the time of that report.
-    pub(super) fn oldest(&self) -> Option<(Seconds, [u8; N])> {
-        let (index, origin) =
-            (self.origins.iter().enumerate()).min_by_key(|(_, origin)| origin.last_seen)?;
+    /// Returns the peer of a forwarder whose last report is the oldest, with the time of that
+    /// report.
+    pub(super) fn oldest_of(&self, forwarder: ForwarderId) -> Option<(Seconds, [u8; N])> {
+        let origins = self.origins.iter().enumerate();
+        let own = origins.filter(|(_, origin)| origin.forwarder == forwarder);
+        let (index, origin) = own.min_by_key(|(_, origin)| origin.last_seen)?;
         Some((origin.last_seen, self.addresses[index]))
     }
 
-    /// Removes peers that were last reported before `before`.
-    pub(super) fn purge(&mut self, before: Seconds, mut removed: impl FnMut([u8; N])) {
+    /// Removes peers that were last reported before `before`. `removed` receives each with the
+    /// forwarder that was the first to report it.
+    pub(super) fn purge(&mut self, before: Seconds, mut removed: impl FnMut([u8; N], ForwarderId)) {
         let mut index = 0;
         while index < self.addresses.len() {
             if self.origins[index].last_seen >= before {
                 index += 1;
                 continue;
             }
-            removed(self.addresses.remove(index));
-            self.origins.remove(index);
+            let by = self.origins.remove(index).forwarder;
+            removed(self.addresses.remove(index), by);
         }
     }
 

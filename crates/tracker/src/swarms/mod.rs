@@ -8,16 +8,18 @@
 mod address;
 mod address_counts;
 mod announce_record;
+mod by_forwarder;
 mod cached_peers;
 mod claims;
 mod peers;
+mod recent_stops;
 mod sample;
 mod swarm;
 mod table;
 
 pub(crate) use address::PackedAddress;
 pub(crate) use announce_record::{
-    AnnounceRecord, AnnouncedPeer, ForwarderSchedule, Schedule, StayId,
+    AnnounceRecord, AnnouncedPeer, ForwarderSchedule, MIN_REPEAT, Schedule, StayId,
 };
 pub(crate) use peers::{Peer, PeerChange};
 pub(crate) use sample::PeerSample;

@@ -90,12 +90,10 @@ impl<const N: usize> Peers<N> {
         self.index_of(at).is_some()
     }
 
-    /// Whether any peer has that port, which is the end of its compact address.
-    pub(super) fn has_port(&self, port: u16) -> bool {
-        let port = port.to_be_bytes();
-        self.addresses
-            .iter()
-            .any(|address| address.ends_with(&port))
+    /// Returns the port of every peer, which is the end of its compact address.
+    pub(super) fn ports(&self) -> impl Iterator<Item = u16> + '_ {
+        let all = self.addresses.iter();
+        all.map(|address| u16::from_be_bytes([address[N - 2], address[N - 1]]))
     }
 
     /// Returns the number of peers with the same IP address: all but the port of the compact form.

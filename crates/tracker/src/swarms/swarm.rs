@@ -11,6 +11,7 @@ use crate::config::CountBy;
 use crate::forwarders::ForwarderId;
 use headworks_tracker_wire::compact::{self, Compact4, Compact6};
 use headworks_tracker_wire::{Announce, Counts, InfoHash, PeerId};
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 /// The most peers of a family that are searched for one whose client moved to another address. In a
@@ -176,9 +177,13 @@ impl Swarm {
         }
     }
 
-    /// Whether a local peer has that port.
-    pub(crate) fn has_local_port(&self, port: u16) -> bool {
-        self.v4.has_port(port) || self.v6.has_port(port)
+    /// Returns those of `ports` that a local peer has, in one pass over all peers.
+    pub(crate) fn local_ports(&self, ports: &HashSet<u16>) -> HashSet<u16> {
+        if ports.is_empty() {
+            return HashSet::new();
+        }
+        let all = self.v4.ports().chain(self.v6.ports());
+        all.filter(|port| ports.contains(port)).collect()
     }
 
     /// Removes a cached peer, if any forwarder or that one was the first to report it.
@@ -222,6 +227,11 @@ impl Swarm {
             self.due = 0;
         }
         upserted.replaced
+    }
+
+    /// Delays the first announces of a peer until a time.
+    pub(crate) fn delay_peer(&mut self, id: &PeerId, until: Seconds) {
+        self.record_mut().delay_peer(id, until);
     }
 
     /// Drops announced peers that have left, and announces other local peers in their place,
@@ -306,8 +316,8 @@ impl Swarm {
     }
 
     /// Inserts or refreshes a peer that a forwarder reported, unless it is a local peer. Returns
-    /// whether it is new. At `limit` cached peers a new one replaces the one with the oldest
-    /// report, so that a torrent does not keep the peers of its first hour for ever.
+    /// whether it is new. At `limit` cached peers a new one replaces an older one, so that a
+    /// torrent does not keep the peers of its first hour for ever.
     pub(crate) fn upsert_cached(
         &mut self,
         now: Seconds,
@@ -322,7 +332,7 @@ impl Swarm {
         let record = self.record_mut();
         if record.len() >= limit
             && !record.has_cached(address)
-            && let Some(evicted) = record.evict_oldest(now)
+            && let Some(evicted) = record.evict_cached_for(now, forwarder)
         {
             let ip = evicted.ip_number();
             self.count(by, |counts| counts.remove(ip, Role::Seeder));

@@ -1,5 +1,6 @@
 //! The table of all swarms, in shards.
 
+use super::recent_stops::RecentStops;
 use super::swarm::Swarm;
 use crate::client_counts::ClientCounts;
 use crate::clock::Seconds;
@@ -23,6 +24,8 @@ pub(crate) struct Swarms {
     seed: RandomState,
     /// The stored peers per client.
     pub(crate) clients: ClientCounts,
+    /// The clients that stopped a torrent a moment ago.
+    pub(crate) stops: RecentStops,
     /// How often the lock of a single swarm's shard was taken.
     #[cfg(test)]
     pub(crate) locks: AtomicUsize,
@@ -74,6 +77,7 @@ impl Swarms {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             seed: RandomState::default(),
             clients: ClientCounts::default(),
+            stops: RecentStops::default(),
             #[cfg(test)]
             locks: AtomicUsize::new(0),
         }

@@ -85,6 +85,39 @@ fn the_oldest_cached_peer_makes_room_for_a_new_one() {
     assert_eq!(report(30, 5), [true, true, true, false, false, false]);
 }
 
+/// Returns the number of cached peers of each of two forwarders.
+fn shares(swarm: &Swarm) -> [usize; 2] {
+    let record = swarm.record.as_ref().unwrap();
+    [0, 1].map(|id| {
+        let all = record.v4.iter();
+        all.filter(|(_, by, _)| *by == ForwarderId(id)).count()
+    })
+}
+
+#[test]
+fn a_forwarder_that_reports_many_peers_replaces_its_own() {
+    const LIMIT: usize = 500;
+    let mut swarm = Swarm::default();
+    let mut report = |now: Seconds, forwarder: u16, first: u32, count: u32| {
+        for number in first..first + count {
+            let ip = std::net::Ipv4Addr::from_bits(0x0100_0000 + number);
+            let at = PackedAddress::new(ip.into(), 1);
+            swarm.upsert_cached(now, at, ForwarderId(forwarder), LIMIT, CountBy::Ip);
+        }
+        shares(&swarm)
+    };
+    assert_eq!(report(1, 0, 0, 200), [200, 0]);
+    // It invents others each time.
+    for round in 0..20 {
+        report(2 + round, 1, 10_000 * (1 + round), 200);
+    }
+    assert_eq!(report(30, 1, 900_000, 200), [200, 300]);
+    // Once it holds more than others, their new peers replace its.
+    assert_eq!(report(31, 0, 1000, 200), [250, 250]);
+    // Alone it may have everything.
+    assert_eq!(swarm.cached_peers(), LIMIT);
+}
+
 proptest! {
     #[test]
     fn a_swarm_matches_its_model(steps in steps(), want in 0..60usize, random in any::<u32>()) {

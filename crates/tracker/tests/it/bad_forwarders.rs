@@ -82,7 +82,7 @@ async fn every_error_leads_to_its_status() {
         ),
         (
             Behaviour::Body(b"d14:failure reason1:x8:retry in5:nevere".to_vec()),
-            "disabled, 1 requests",
+            "active, 1 requests, 1 answers",
         ),
     ] {
         let description = format!("{behaviour:.60?}");

@@ -168,10 +168,13 @@ async fn a_reload_enables_a_forwarder_that_declined() {
     .await;
     let settings = listed([http_uri(&forwarder)]);
     let running = Running::start(&settings);
-    running.announce(&announce(1, 1, Event::Started)).await;
-    running.shows("/stats", ": disabled, 1 requests").await;
+    for (number, client) in [(1, "127.0.0.1"), (2, "127.0.0.2"), (3, "127.0.0.2")] {
+        let client = client.parse().unwrap();
+        (running.announce_from(client, &announce(number, 1, Event::Started), "", "")).await;
+    }
+    running.shows("/stats", ": disabled, 3 requests").await;
     running.tracker.apply(&config(&settings)).unwrap();
-    running.shows("/stats", ": active, 1 requests").await;
+    running.shows("/stats", ": active, 3 requests").await;
     running.stop().await;
 }
 

@@ -18,7 +18,7 @@ use super::problem::Problem;
 use crate::bounded_file;
 
 pub(super) use self::toml::value as toml_value;
-pub use self::yaml::is_shallow_yaml;
+pub use self::yaml::is_plain_yaml;
 
 /// The content of a file before it is matched against the known keys.
 pub(super) enum Content {

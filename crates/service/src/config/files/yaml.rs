@@ -17,8 +17,7 @@ const MAX_DEPTH: usize = 64;
 
 /// Whether the YAML is shallow enough to be parsed without risk to the stack. Invalid YAML counts
 /// as shallow: the parser reports the error later.
-#[must_use]
-pub fn is_shallow_yaml(text: &str) -> bool {
+fn is_shallow_yaml(text: &str) -> bool {
     let mut depth = 0usize;
     for event in Parser::new_from_str(text).map_while(Result::ok) {
         match event.0 {
@@ -31,6 +30,15 @@ pub fn is_shallow_yaml(text: &str) -> bool {
         }
     }
     true
+}
+
+/// Whether YAML from anybody can be parsed without risk to the stack and to the memory: it is
+/// shallow and has no alias, which the loader would replace by a copy of its anchor each time.
+#[must_use]
+pub fn is_plain_yaml(text: &str) -> bool {
+    let events = Parser::new_from_str(text).map_while(Result::ok);
+    let mut aliases = events.filter(|(event, _)| matches!(event, Event::Alias(..)));
+    is_shallow_yaml(text) && aliases.next().is_none()
 }
 
 pub(super) fn parse(path: &Arc<PathBuf>, text: &str) -> (Vec<LegacyKey>, Vec<Problem>) {
@@ -109,6 +117,8 @@ mod tests {
         assert!(is_shallow_yaml("a: [1, {b: 2}]\nc: - d"));
         assert!(is_shallow_yaml(": not [ yaml"));
         assert!(!is_shallow_yaml(&"- ".repeat(100_000)));
+        assert!(is_plain_yaml("a: &b [1]"));
+        assert!(!is_plain_yaml("a: &b [1]\nc: *b"));
         for deep in ["- ".repeat(100_000), "[".repeat(10_000)] {
             let (keys, problems) = parse(&Arc::new("f.yml".into()), &deep);
             assert!(keys.is_empty() && problems.len() == 1);

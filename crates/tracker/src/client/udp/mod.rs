@@ -5,11 +5,11 @@ mod socket;
 
 use super::error::ClientError;
 use super::query::AnnounceQuery;
-use crate::address_scope::AddressScope;
+use super::reach::is_public;
 use crate::forwarders::ForwarderState;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use headworks_service::outbound::{DnsCache, is_host_not_found};
+use headworks_service::outbound::{DnsCache, is_address_not_allowed, is_host_not_found};
 use headworks_tracker_wire::compact;
 use headworks_tracker_wire::response::{AnnounceResponse, PeerList};
 use headworks_tracker_wire::udp::{self, ConnectionId, Response};
@@ -81,6 +81,7 @@ impl UdpClient {
                 udp::write_announce(connection, transaction, &query.announce, path, out);
             })
             .await?;
+        *query.forwarder.last_address.lock() = Some(to.ip());
         match udp::parse_response(&packet) {
             Some(Response::Announce {
                 interval,
@@ -176,19 +177,29 @@ impl UdpClient {
     async fn resolve(&self, forwarder: &ForwarderState) -> Result<Vec<SocketAddr>, ClientError> {
         let host = forwarder.uri.host().unwrap_or_default();
         let port = forwarder.uri.port_u16().unwrap_or_default();
-        let addresses = self.names.resolve(host, port).await;
-        let addresses = addresses.map_err(|error| match is_host_not_found(&error) {
-            true => ClientError::NoSuchHost,
-            false => ClientError::Lookup(error.to_string()),
+        let addresses = match forwarder.published {
+            true => self.names.resolve_allowed(host, port, is_public).await,
+            false => self.names.resolve(host, port).await,
+        };
+        let addresses = addresses.map_err(|error| match error {
+            error if is_address_not_allowed(&error) => ClientError::PrivateHost,
+            error if is_host_not_found(&error) => ClientError::NoSuchHost,
+            error => ClientError::Lookup(error.to_string()),
         })?;
-        let public = |address: &SocketAddr| AddressScope::of(address.ip()) == AddressScope::Public;
-        if forwarder.published && !addresses.iter().all(public) {
-            return Err(ClientError::PrivateHost);
-        }
         match alternate(&addresses, self.sockets.len() > 1) {
             usable if usable.is_empty() => Err(ClientError::Unreachable),
             usable => Ok(usable),
         }
+    }
+
+    /// Remembers the connection id of an address, which was requested at `requested`. Expired ids
+    /// are dropped whenever the table would grow, so that each insertion takes constant time.
+    fn remember(&self, to: SocketAddr, connection: ConnectionId, requested: Instant) {
+        let mut connections = self.connections.lock();
+        if connections.len() == connections.capacity() {
+            connections.retain(|_, (_, at)| at.elapsed() < CONNECTION_LIFETIME);
+        }
+        connections.insert(to, (connection, requested));
     }
 
     fn socket(&self, to: SocketAddr) -> Result<&ClientSocket, ClientError> {
@@ -215,7 +226,7 @@ impl UdpClient {
         let packet = socket.exchange(to, pause, udp::write_connect).await?;
         match udp::parse_response(&packet) {
             Some(Response::Connect { connection, .. }) => {
-                self.connections.lock().insert(to, (connection, requested));
+                self.remember(to, connection, requested);
                 Ok((to, connection))
             }
             _ => Err(ClientError::Malformed("not a connect response".into())),

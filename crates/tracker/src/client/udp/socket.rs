@@ -22,6 +22,8 @@ const MAX_PACKET: usize = 64 * 1024;
 /// The number of times that a packet is handed to the socket. A socket reports a refusal of an
 /// earlier packet at the next call, whatever its destination, and forgets it then.
 const SEND_ATTEMPTS: usize = 4;
+/// The place of the transaction id in a request (BEP 15).
+const TRANSACTION: std::ops::Range<usize> = 12..16;
 
 /// The socket of one address family and the requests that wait for a response on it.
 pub(super) struct ClientSocket {
@@ -94,13 +96,15 @@ impl ClientSocket {
                 Err(error) => last = error,
             }
         }
-        Err(match last.kind() {
+        match last.kind() {
+            // Always about an earlier packet, and anybody can send us many. If this packet is lost
+            // for that, it is sent again like any other lost one.
+            io::ErrorKind::ConnectionRefused => Ok(()),
             io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
-                ClientError::Unreachable
+                Err(ClientError::Unreachable)
             }
-            io::ErrorKind::ConnectionRefused => ClientError::Refused,
-            _ => ClientError::Transient(last.to_string()),
-        })
+            _ => Err(ClientError::Transient(last.to_string())),
+        }
     }
 
     /// Registers a request under a random transaction id, so that a spoofed response would have to
@@ -140,10 +144,8 @@ async fn receive(socket: Arc<UdpSocket>, waiting: Arc<Waiting>) {
             // The runtime is shutting down.
             return;
         }
-        while let Ok((to, error)) =
-            socket.try_io(Interest::ERROR, || next_error(&socket, &mut buffer))
-        {
-            refuse(&waiting, to, &error);
+        while let Ok(failed) = socket.try_io(Interest::ERROR, || next_error(&socket, &mut buffer)) {
+            refuse(&waiting, failed);
         }
         loop {
             match socket.try_recv_from(&mut buffer) {
@@ -172,17 +174,29 @@ fn deliver(waiting: &Waiting, packet: &[u8], from: SocketAddr) {
     }
 }
 
-/// Ends every request to an address that cannot be reached.
-fn refuse(waiting: &Waiting, to: SocketAddr, error: &ClientError) {
+/// A request that an error of the network is about.
+struct FailedRequest {
+    to: SocketAddr,
+    transaction: TransactionId,
+    error: ClientError,
+}
+
+/// Ends the request that an error is about. Anybody can send us an ICMP message that names a
+/// tracker's address, but only routers on the way and the tracker itself see the transaction id.
+fn refuse(waiting: &Waiting, failed: FailedRequest) {
     let mut waiting = waiting.lock();
-    for (_, (_, response)) in waiting.extract_if(|_, (other, _)| *other == to) {
-        let _ = response.send(Err(error.clone()));
+    let sent_to = waiting.get(&failed.transaction).map(|(to, _)| *to);
+    if sent_to == Some(failed.to)
+        && let Some((_, response)) = waiting.remove(&failed.transaction)
+    {
+        let _ = response.send(Err(failed.error));
     }
 }
 
-/// Takes the next error from the socket's error queue: the destination of the packet that caused
-/// it, and its meaning.
-fn next_error(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(SocketAddr, ClientError)> {
+/// Takes the next error from the socket's error queue that is about a request. The queue returns
+/// the payload of the packet as far as the ICMP message quotes it. Errors that quote less than the
+/// transaction id, which some old routers send, are ignored: the request times out.
+fn next_error(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<FailedRequest> {
     let mut control = nix::cmsg_space!(nix::libc::sock_extended_err, nix::libc::sockaddr_in6);
     loop {
         let mut slices = [IoSliceMut::new(buffer)];
@@ -200,10 +214,22 @@ fn next_error(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(SocketAddr, 
             // Such as a packet that is too large for a link: the kernel adapts by itself.
             _ => continue,
         };
-        if let Some(to) = message.address.as_ref().and_then(address) {
-            return Ok((to, error));
+        let to = message.address.as_ref().and_then(address);
+        let quoted = message.iovs().next().and_then(transaction);
+        if let (Some(to), Some(transaction)) = (to, quoted) {
+            return Ok(FailedRequest {
+                to,
+                transaction,
+                error,
+            });
         }
     }
+}
+
+/// Returns the transaction id of a request, which may be cut off behind it.
+fn transaction(request: &[u8]) -> Option<TransactionId> {
+    let bytes = request.get(TRANSACTION)?.try_into().ok()?;
+    Some(TransactionId::from_be_bytes(bytes))
 }
 
 fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
@@ -211,4 +237,49 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     let v4 = v4.map(|v4| SocketAddr::from((v4.ip(), v4.port())));
     let v6 = storage.as_sockaddr_in6();
     v4.or_else(|| v6.map(|v6| SocketAddr::from((v6.ip(), v6.port()))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headworks_tracker_wire::udp;
+    use std::net::Ipv4Addr;
+
+    fn connect_request(transaction: TransactionId) -> Vec<u8> {
+        let mut packet = Vec::new();
+        udp::write_connect(transaction, &mut packet);
+        packet
+    }
+
+    #[tokio::test]
+    async fn an_error_ends_only_the_request_that_it_quotes() {
+        for localhost in [
+            SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 0)),
+        ] {
+            // A machine may have no IPv6.
+            let Ok(port) = std::net::UdpSocket::bind(localhost) else {
+                continue;
+            };
+            let closed = port.local_addr().unwrap();
+            drop(port);
+            let socket = ClientSocket::open(localhost).unwrap();
+            let (other, mut undisturbed) = socket.register(closed);
+            let (quoted, refused) = socket.register(closed);
+            // Anybody can send us an error that quotes a packet to that port, but nobody else
+            // knows the transaction id.
+            socket
+                .send(&connect_request(other)[..12], closed)
+                .await
+                .unwrap();
+            socket
+                .send(&connect_request(!quoted), closed)
+                .await
+                .unwrap();
+            socket.send(&connect_request(quoted), closed).await.unwrap();
+            assert_eq!(refused.await.unwrap(), Err(ClientError::Refused));
+            let early = undisturbed.try_recv();
+            assert!(early.is_err(), "ended by an error about another: {early:?}");
+        }
+    }
 }

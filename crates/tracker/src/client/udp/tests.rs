@@ -173,3 +173,15 @@ async fn packets_are_retransmitted_with_growing_pauses() {
         "at 0, 2 and 6 s, for a forwarder that is usually quick"
     );
 }
+
+#[tokio::test]
+async fn expired_connection_ids_are_dropped() {
+    let client = client();
+    let expired = Instant::now().checked_sub(CONNECTION_LIFETIME).unwrap();
+    for number in 0..10_000_u32 {
+        let to = SocketAddr::from((Ipv4Addr::from_bits(number), 1));
+        client.remember(to, 7, expired);
+    }
+    let kept = client.connections.lock().len();
+    assert!(kept < 100, "{kept} expired ids");
+}

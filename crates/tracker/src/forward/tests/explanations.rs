@@ -16,6 +16,15 @@ async fn the_time_of_the_next_request_is_named() {
     let handler = AnnounceHandler { state, forwarding };
     send(&handler, announce(1, Event::Started));
     tokio::time::sleep(Duration::from_secs(10)).await;
+    // Two more, of another client.
+    for torrent in 2..4 {
+        send_from(
+            [127, 0, 0, 2].into(),
+            &handler,
+            announce(torrent, Event::Started),
+        );
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
     let probation = headworks_core::TargetState::Probation;
     (handler.forwarding).set_forwarder_state(ForwarderId(2), probation);
     tokio::time::sleep(Duration::from_secs(10)).await;

@@ -119,6 +119,65 @@ async fn a_client_that_changes_its_id_completes_once_per_minute() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_stops_and_starts_again_is_announced_once_per_minute() {
+    let (handler, log) = start_logged();
+    let cycle = async |torrent: u32, port: u16| {
+        for event in [Event::Started, Event::Stopped] {
+            let mut announce = announce(torrent, event);
+            announce.port = port;
+            send(&handler, announce);
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    for number in 0..100 {
+        // The port is the client's choice.
+        cycle(1, 6000 + number).await;
+    }
+    assert_eq!(count(&log, Event::Started), 1, "{:?}", log.lock());
+    assert_eq!(count(&log, Event::Stopped), 1, "{:?}", log.lock());
+    assert!(handler.forwarding.submitter.timers.len() <= 1);
+    // One that stays is announced when the minute is over.
+    let outcome = send(&handler, announce(1, Event::Started));
+    assert!(
+        matches!(outcome, AnnounceOutcome::Peers { interval: 90, .. }),
+        "it is to come back soon: {outcome:?}"
+    );
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(count(&log, Event::Started), 2, "{:?}", log.lock());
+    cycle(2, 6000).await;
+    assert_eq!(count(&log, Event::Started), 3, "another torrent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn completed_goes_to_as_many_forwarders_as_an_announce() {
+    let log = Log::default();
+    let entries = log.clone();
+    let fake = move |_: &ForwarderState, announce: Option<&Announce>| {
+        let entry = announce.map(|one| (one.event, one.peer_id.0[0], one.port));
+        entries.lock().extend(entry);
+        (DELAY, no_peers())
+    };
+    let one = |number: usize| Forwarder::at(&format!("udp://192.0.2.1:{}", number + 1));
+    let config = TrackerConfig {
+        forwarders: (0..50).map(one).collect(),
+        max_forwarders_per_announce: 20,
+        ..TrackerConfig::default()
+    };
+    let (state, forwarding) = start_with(&config, Box::new(fake));
+    let handler = AnnounceHandler { state, forwarding };
+    send(&handler, announce(1, Event::Started));
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(count(&log, Event::Started), 50, "one after the other");
+    send(&handler, announce(1, Event::Completed));
+    let offered = handler.forwarding.pool().inspect().classes[0]
+        .stats
+        .admitted;
+    assert_eq!(offered, 0, "not on the thread that answers clients");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(count(&log, Event::Completed), 20);
+}
+
+#[tokio::test(start_paused = true)]
 async fn completed_of_a_peer_that_is_not_announced_is_not_queued() {
     let (handler, log) = start_logged();
     let send_peer = |id: u8, event: Event| {
@@ -139,9 +198,10 @@ async fn completed_of_a_peer_that_is_not_announced_is_not_queued() {
     for id in 11..=200 {
         send_peer(id, Event::Completed);
     }
+    tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(offered(), before, "nothing displaces an announce");
     send_peer(10, Event::Completed);
-    assert_eq!(offered(), before + 1);
     tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(offered(), before + 1);
     assert_eq!(count(&log, Event::Completed), 1);
 }

@@ -4,6 +4,7 @@
 //! A look-up before the request proves nothing: the name may have other addresses when the
 //! connection is made. So the filter is applied to the addresses that are dialled.
 
+use std::error::Error;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::task::{Context, Poll};
@@ -32,7 +33,7 @@ fn not_allowed() -> io::Error {
 pub fn is_address_not_allowed(error: &io::Error) -> bool {
     error
         .get_ref()
-        .is_some_and(|inner| inner.is::<NotAllowed>())
+        .is_some_and(<dyn Error + Send + Sync>::is::<NotAllowed>)
 }
 
 impl DnsCache {

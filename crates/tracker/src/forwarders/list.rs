@@ -233,7 +233,7 @@ impl Reader {
             Ok(forwarder) => {
                 let is_uri = forwarder.uri.reveal().contains("://");
                 let checked = forwarder.check().and_then(|()| match self.origin {
-                    ListOrigin::Public => self.check_published(forwarder),
+                    ListOrigin::Public => self.check_published(&forwarder),
                     ListOrigin::Private => Ok(Some(forwarder)),
                 });
                 (is_uri, checked)
@@ -254,7 +254,7 @@ impl Reader {
     }
 
     /// Checks an entry of a public list. Returns `None` for one that the list has already.
-    fn check_published(&mut self, forwarder: Forwarder) -> Result<Option<Forwarder>, String> {
+    fn check_published(&mut self, forwarder: &Forwarder) -> Result<Option<Forwarder>, String> {
         if forwarder.is_in_private_network() {
             let name = forwarder.name();
             return Err(format!(
@@ -281,7 +281,7 @@ impl Reader {
         }
         // Its publisher must not choose the address that clients are announced with, the virtual
         // host that is asked, nor a name that looks like one of the operator's.
-        let Forwarder { ip, host, name, .. } = &forwarder;
+        let Forwarder { ip, host, name, .. } = forwarder;
         if ip.is_some() || host.is_some() || name.is_some() {
             self.list.ignored_fields += 1;
         }

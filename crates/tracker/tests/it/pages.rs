@@ -58,7 +58,8 @@ async fn pipelined_requests_build_a_page_once_per_second() {
         assert_eq!(response.matches(shows).count(), 680, "{path}");
         let built = running.metric("headworks_tracker_pages_built_total").await - before;
         let seconds = began.elapsed().as_secs_f64();
-        assert!(built <= seconds + 2.0, "{built} pages in {seconds} s");
+        // One per second and a first one, and those of the two requests for the number.
+        assert!(built <= seconds + 3.0, "{built} pages in {seconds} s");
     }
     let scrape = running.get("/scrape").await;
     let all = headworks_tracker_wire::scrape::parse(&scrape).unwrap();

@@ -202,7 +202,7 @@ impl fmt::Display for Reason {
 pub struct Refused<P> {
     /// Why.
     pub reason: Reason,
-    /// When to come back, where that would help.
+    /// When to retry, where that would help.
     pub retry_after: Option<Duration>,
     /// The place that was booked for that time; hand it in as [`Job::booking`].
     pub booking: Option<Booking>,

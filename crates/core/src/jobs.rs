@@ -24,7 +24,7 @@ pub(crate) struct Entry<P> {
     /// Its place in the order of arrival. A retry gets a new one; a job sent elsewhere keeps its
     /// own.
     seq: u64,
-    pub(crate) state: State,
+    pub(crate) state: JobState,
     pub(crate) class: Class,
     /// The domain in which it waits or runs, or last did.
     domain: Domain,
@@ -56,7 +56,7 @@ pub(crate) struct Entry<P> {
 
 /// Where a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum JobState {
     Delayed {
         due: Time,
         /// Due when a suspension ends, and released if that is lifted before.
@@ -99,9 +99,9 @@ impl<P> Entry<P> {
     /// When time alone does something to it: it is due, or expires if that is sooner.
     pub(crate) fn next_time(&self) -> Option<Time> {
         match self.state {
-            State::Delayed { due, .. } => Some(self.expire_at.map_or(due, |at| at.min(due))),
-            State::Waiting(_) => self.expire_at,
-            State::Arriving | State::Running(_) => None,
+            JobState::Delayed { due, .. } => Some(self.expire_at.map_or(due, |at| at.min(due))),
+            JobState::Waiting(_) => self.expire_at,
+            JobState::Arriving | JobState::Running(_) => None,
         }
     }
 
@@ -118,7 +118,7 @@ impl<P> Entry<P> {
     /// It waits in a lane. Says whether it may expire there.
     #[inline]
     pub(crate) fn wait_in(&mut self, lane: LaneId, now: Time) -> bool {
-        self.state = State::Waiting(lane);
+        self.state = JobState::Waiting(lane);
         self.ready_since.get_or_insert(now);
         self.expire_at.is_some()
     }
@@ -132,7 +132,7 @@ impl<P> Entry<P> {
         target: TargetId,
         probing: bool,
     ) -> (u32, Duration, P) {
-        self.state = State::Running(target);
+        self.state = JobState::Running(target);
         self.attempts_used += 1;
         self.probing = probing;
         let waited = now.since(self.ready_since.unwrap_or(now));
@@ -171,7 +171,7 @@ impl<P> Entry<P> {
     /// It is tried again, by any of its targets.
     pub(crate) fn try_again(&mut self, payload: P) {
         self.sent_elsewhere = false;
-        self.state = State::Arriving;
+        self.state = JobState::Arriving;
         self.payload = Some(payload);
     }
 
@@ -232,7 +232,7 @@ impl<P> Jobs<P> {
         let id = self.table.insert(Entry {
             serial,
             seq: serial,
-            state: State::Arriving,
+            state: JobState::Arriving,
             class: job.class,
             domain: Domain(0),
             flow,
@@ -293,7 +293,7 @@ impl<P> Jobs<P> {
             key: entry.key,
             delay_key: entry.delay_key,
             start_at: match entry.state {
-                State::Delayed { due, .. } => Some(due),
+                JobState::Delayed { due, .. } => Some(due),
                 _ => None,
             },
             expire_at: entry.expire_at,
@@ -328,15 +328,15 @@ impl<P> Jobs<P> {
 
     /// Jobs that are not leased, in the order of arrival.
     pub(crate) fn unleased(&self) -> Vec<JobId> {
-        self.in_state(|state| !matches!(state, State::Running(_)))
+        self.in_state(|state| !matches!(state, JobState::Running(_)))
     }
 
     /// The jobs in lanes, in order of arrival.
     pub(crate) fn waiting(&self) -> Vec<JobId> {
-        self.in_state(|state| matches!(state, State::Waiting(_)))
+        self.in_state(|state| matches!(state, JobState::Waiting(_)))
     }
 
-    fn in_state(&self, wanted: impl Fn(State) -> bool) -> Vec<JobId> {
+    fn in_state(&self, wanted: impl Fn(JobState) -> bool) -> Vec<JobId> {
         let entries = self.table.iter().filter(|(_, entry)| wanted(entry.state));
         let mut jobs: Vec<(u64, JobId)> = entries.map(|(id, entry)| (entry.seq, id)).collect();
         jobs.sort_unstable();
@@ -447,7 +447,7 @@ mod tests {
         let entry = &mut jobs[id];
         assert_eq!(entry.next_time(), None, "it is in no lane yet");
         for (due, next) in [(3, 3), (9, 5)] {
-            entry.state = State::Delayed {
+            entry.state = JobState::Delayed {
                 due: secs(due),
                 suspended: false,
             };
@@ -472,7 +472,7 @@ mod tests {
             .key(NAMED)
             .flow(Flow(9));
         let id = insert(&mut jobs, job.clone().start_at(secs(1)));
-        jobs[id].state = State::Delayed {
+        jobs[id].state = JobState::Delayed {
             due: secs(8),
             suspended: true,
         };

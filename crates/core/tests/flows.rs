@@ -160,7 +160,7 @@ fn weighted(classes: usize) -> Config {
 }
 
 #[test]
-fn who_rests_is_remembered_by_what_it_had() {
+fn an_idle_flow_keeps_its_tag() {
     let mut core = after_a_long_job(1);
     // Others are served with what it left behind.
     for flow in 2..4 {
@@ -176,7 +176,7 @@ fn who_rests_is_remembered_by_what_it_had() {
 }
 
 #[test]
-fn who_rests_is_remembered_over_a_reload_that_adds_a_class() {
+fn an_idle_flow_keeps_its_tag_over_a_reload_that_adds_a_class() {
     let mut core = after_a_long_job(2);
     core.reconfigure(Time::ZERO, weighted(5))
         .expect("classes may be added");

@@ -1,4 +1,4 @@
-//! Gates that shut and open again: who goes then, and who is told when.
+//! Gates that shut and open again: which job goes next, and which wake-up times are named.
 
 use headworks_core::{
     Class, ClassConfig, Config, Core, Cost, Flow, FlowConfig, Job, Limits, Outcome, Policy, Rate,

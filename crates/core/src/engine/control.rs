@@ -9,7 +9,7 @@ use super::Core;
 use crate::config::{Config, ConfigError, OnSuspend, TargetConfig};
 use crate::event::{Event, Unservable};
 use crate::id::{GroupId, JobId, TargetId};
-use crate::jobs::State;
+use crate::jobs::JobState;
 use crate::lanes::LaneState;
 use crate::targets::{Disabled, TargetState};
 use crate::time::Time;
@@ -215,10 +215,10 @@ impl<P> Core<P> {
     /// Has a job served by another group.
     fn move_to(&mut self, now: Time, job: JobId, group: GroupId) {
         match self.jobs[job].state {
-            State::Waiting(_) => self.leave_lane(now, job),
-            State::Delayed { due, suspended } => {
+            JobState::Waiting(_) => self.leave_lane(now, job),
+            JobState::Delayed { due, suspended } => {
                 self.leave_delay(job);
-                self.jobs[job].state = State::Arriving;
+                self.jobs[job].state = JobState::Arriving;
                 self.set_group(job, group);
                 self.enter_delay(job, due, suspended);
                 // It may have waited for a target that it no longer needs.
@@ -227,7 +227,9 @@ impl<P> Core<P> {
                 }
                 return;
             }
-            State::Arriving | State::Running(_) => unreachable!("only unleased jobs are moved"),
+            JobState::Arriving | JobState::Running(_) => {
+                unreachable!("only unleased jobs are moved")
+            }
         }
         self.set_group(job, group);
         match (self.targets.usable_at(group), self.config.on_suspend) {

@@ -71,12 +71,12 @@ impl<P> Core<P> {
                 return true;
             }
         }
-        self.watch(now, group);
+        self.arm_targets(now, group);
         false
     }
 
     /// Sets timers for the targets of a group that open by time alone.
-    pub(super) fn watch(&mut self, now: Time, group: GroupId) {
+    pub(super) fn arm_targets(&mut self, now: Time, group: GroupId) {
         for index in 0..self.targets.group(group).targets().len() {
             let target = self.targets.group(group).targets()[index];
             if let Pass::Shut(Some(at)) = self.targets[target].pass_any(now) {

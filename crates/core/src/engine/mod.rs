@@ -48,7 +48,7 @@ use crate::forecast::Forecast;
 use crate::gate::Gate;
 use crate::id::{FlowId, Key, Ticket};
 use crate::job::{Cancelled, Job, Lease};
-use crate::jobs::{Jobs, State};
+use crate::jobs::{JobState, Jobs};
 use crate::lanes::Lanes;
 use crate::local_limits::LocalLimits;
 use crate::occupancy::Occupancy;
@@ -190,7 +190,7 @@ impl<P> Core<P> {
     /// Takes a job back if it has not begun; one that runs is left alone.
     pub fn withdraw(&mut self, now: Time, ticket: Ticket) -> Cancelled<P> {
         match self.jobs.get(ticket).map(|entry| entry.state) {
-            Some(State::Running(_)) => Cancelled::Running,
+            Some(JobState::Running(_)) => Cancelled::Running,
             _ => self.cancel(now, ticket),
         }
     }
@@ -202,7 +202,7 @@ impl<P> Core<P> {
         match self.jobs.get(ticket).map(|entry| entry.state) {
             None => Cancelled::Ended,
             // Its slot is in use until the work has stopped, so it keeps its lease.
-            Some(State::Running(_)) => {
+            Some(JobState::Running(_)) => {
                 self.jobs[ticket.job].cancel_running();
                 Cancelled::Running
             }

@@ -10,7 +10,7 @@ use super::Core;
 use crate::event::{Event, Unservable};
 use crate::id::{GroupId, JobId, LaneId, Ticket};
 use crate::job::Job;
-use crate::jobs::{Jobs, State};
+use crate::jobs::{JobState, Jobs};
 use crate::lanes::{LaneKey, LaneState};
 use crate::stats::Ended;
 use crate::time::Time;
@@ -72,10 +72,10 @@ impl<P> Core<P> {
 
     /// Takes a waiting job out of its lane without a grant.
     pub(super) fn leave_lane(&mut self, now: Time, job: JobId) {
-        let State::Waiting(lane) = self.jobs[job].state else {
+        let JobState::Waiting(lane) = self.jobs[job].state else {
             unreachable!("only a waiting job leaves its lane")
         };
-        self.jobs[job].state = State::Arriving;
+        self.jobs[job].state = JobState::Arriving;
         self.disarm_job(job);
         self.take_from_lane(now, lane, job, false);
     }
@@ -168,10 +168,10 @@ impl<P> Core<P> {
     /// Ends a job that is not leased, and hands it back.
     pub(super) fn end_unleased(&mut self, now: Time, job: JobId) -> Job<P> {
         match self.jobs[job].state {
-            State::Waiting(_) => self.leave_lane(now, job),
-            State::Delayed { .. } => self.leave_delay(job),
-            State::Arriving => {}
-            State::Running(_) => unreachable!("a running job ends with its lease"),
+            JobState::Waiting(_) => self.leave_lane(now, job),
+            JobState::Delayed { .. } => self.leave_delay(job),
+            JobState::Arriving => {}
+            JobState::Running(_) => unreachable!("a running job ends with its lease"),
         }
         let flow = self.flows[self.jobs[job].flow].name();
         let entry = self.jobs.remove(job);

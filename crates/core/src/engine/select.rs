@@ -177,7 +177,7 @@ impl<P> Core<P> {
             // Others of its targets may open by time alone, and sooner than there is enough in a
             // bucket.
             let group = key.group;
-            self.watch(now, group);
+            self.arm_targets(now, group);
         }
         match (best, short) {
             // The bucket over everything is looked at last: a job that no target would take must

@@ -10,7 +10,7 @@ use crate::config::OnSuspend;
 use crate::gate::Charge;
 use crate::id::{Cost, FlowId, JobId, Section, TargetId, Ticket};
 use crate::job::{Fault, Lease, Outcome, Settled, Verdict};
-use crate::jobs::State;
+use crate::jobs::JobState;
 use crate::stats::Ended;
 use crate::time::Time;
 
@@ -94,7 +94,7 @@ impl<P> Core<P> {
     /// The running job of a ticket.
     fn leased(&self, ticket: Ticket) -> Option<Leased> {
         let entry = self.jobs.get(ticket)?;
-        let State::Running(target) = entry.state else {
+        let JobState::Running(target) = entry.state else {
             return None;
         };
         Some(Leased {

@@ -9,7 +9,7 @@ use super::Core;
 use crate::config::OnSuspend;
 use crate::event::{Event, Unservable};
 use crate::id::{FlowId, GroupId, JobId, TargetId};
-use crate::jobs::State;
+use crate::jobs::JobState;
 use crate::targets::TargetState;
 use crate::time::Time;
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl<P> Core<P> {
         };
         if entry.has_expired(now) {
             self.expire(now, job);
-        } else if let State::Delayed { .. } = entry.state {
+        } else if let JobState::Delayed { .. } = entry.state {
             self.job_ready(now, job);
         }
     }
@@ -153,7 +153,7 @@ impl<P> Core<P> {
     /// Says when a delayed job is due, and whether that is the end of a suspension.
     fn set_due(&mut self, job: JobId, due: Time, suspended: bool) {
         self.delist(job);
-        self.jobs[job].state = State::Delayed { due, suspended };
+        self.jobs[job].state = JobState::Delayed { due, suspended };
         if suspended {
             let list = &mut self.targets.group_mut(self.jobs[job].group).suspended;
             self.delayed.enlist(list, job);
@@ -163,7 +163,7 @@ impl<P> Core<P> {
 
     fn delist(&mut self, job: JobId) {
         let entry = &self.jobs[job];
-        if let State::Delayed {
+        if let JobState::Delayed {
             suspended: true, ..
         } = entry.state
         {

@@ -152,13 +152,13 @@ pub struct Rounds<N> {
     /// Nodes of the current round that are, or were, in memory.
     loaded: u64,
     window: Window<N>,
-    later: BTreeMap<u32, Later<N>>,
+    later: BTreeMap<u32, PendingRound<N>>,
     history: VecDeque<Progress>,
 }
 
 /// A round that is not entered yet.
 #[derive(Clone, Debug)]
-struct Later<N> {
+struct PendingRound<N> {
     declared: u64,
     nodes: VecDeque<Held<N>>,
 }
@@ -354,7 +354,7 @@ impl<N: Clone> Rounds<N> {
         if found.is_empty() {
             return;
         }
-        let later = self.later.entry(round).or_insert_with(|| Later {
+        let later = self.later.entry(round).or_insert_with(|| PendingRound {
             declared: 0,
             nodes: VecDeque::new(),
         });

@@ -1,11 +1,11 @@
-//! One side: its queue, a toy store, and the books kept beside them.
+//! One side: its queue, a toy store, and a record kept beside them.
 
 use crate::tree::Tree;
 use headworks_core::Time;
 use headworks_core::rounds::{Discovered, Lease, LeaseId, Rounds, RoundsConfig, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// One side: the queue, a toy store, and the books kept beside them.
+/// One side: the queue, a toy store, and a record kept beside them.
 pub(crate) struct Walker {
     pub(crate) rounds: Rounds<usize>,
     pub(crate) paged: bool,

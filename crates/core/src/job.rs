@@ -239,7 +239,8 @@ pub enum Outcome {
     Failed,
     /// The work was dropped without a word: its charge stays.
     Dropped,
-    /// The work was never begun, because nobody waits for it any more: its charge is given back.
+    /// The work was never begun, because nobody waits for it any more: its charge is given back,
+    /// and the job is cancelled, or handed back if the core drains.
     Unused,
 }
 

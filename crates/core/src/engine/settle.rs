@@ -141,22 +141,21 @@ impl<P> Core<P> {
         }
         let entry = &self.jobs[job];
         match outcome {
-            _ if entry.is_cancelled() || outcome == Outcome::Unused => {
-                self.end_leased(job, |ended| &mut ended.cancelled);
-                Settled::Cancelled(payload)
-            }
+            _ if entry.is_cancelled() => self.cancel_leased(job, payload),
             Outcome::Failed | Outcome::Dropped => self.fail(job, payload),
+            // Also what was granted and never begun: it is handed back like what still waits.
             _ if self.draining => {
                 self.end_leased(job, |ended| &mut ended.returned);
                 Settled::Returned(payload)
             }
+            Outcome::Unused => self.cancel_leased(job, payload),
             Outcome::Retry { fault, random } => {
                 let at = now + self.config.backoff.delay(entry.attempts_used(), random);
                 self.retry(job, fault, at, payload)
             }
             Outcome::RetryAt { fault, at } => self.retry(job, fault, at, payload),
             Outcome::Elsewhere => self.elsewhere(now, job, target, payload),
-            Outcome::Done { .. } | Outcome::Unused => unreachable!("the job ended above"),
+            Outcome::Done { .. } => unreachable!("the job ended above"),
         }
     }
 
@@ -213,6 +212,11 @@ impl<P> Core<P> {
         self.jobs[job].send_elsewhere(payload);
         self.enter_lane(now, job);
         Settled::Elsewhere
+    }
+
+    fn cancel_leased(&mut self, job: JobId, payload: P) -> Settled<P> {
+        self.end_leased(job, |ended| &mut ended.cancelled);
+        Settled::Cancelled(payload)
     }
 
     fn fail(&mut self, job: JobId, payload: P) -> Settled<P> {

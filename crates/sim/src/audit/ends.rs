@@ -120,7 +120,7 @@ impl Model {
             (Outcome::Failed | Outcome::Dropped, Settled::Failed(_)) if !record.cancelled => {
                 "failed"
             }
-            (Outcome::Unused, Settled::Cancelled(_)) => "cancelled",
+            (Outcome::Unused, Settled::Cancelled(_)) if !self.draining => "cancelled",
             (_, Settled::Cancelled(_)) if record.cancelled && !done => "cancelled",
             (_, Settled::Returned(_)) if self.draining && !record.cancelled => "returned",
             (_, Settled::Failed(_)) if temporary && spent => "failed",

@@ -1,9 +1,10 @@
 //! Reports about jobs that were not done, and about targets.
 //!
 //! Every job that was admitted and does not end by `Report::done` comes back in one notice, with
-//! its payload. Notices are delivered by the thread whose call caused them, after the lock is
-//! released: a listener may call the pool, but one that blocks delays that thread, and with it
-//! other notices.
+//! its payload. The exception are jobs whose handler is dropped at the end of a shutdown's grace
+//! period, payload and all: [`Drained`](crate::Drained) counts them. Notices are delivered by the
+//! thread whose call caused them, after the lock is released: a listener may call the pool, but one
+//! that blocks delays that thread, and with it other notices.
 
 use crate::clock::spread;
 use headworks_core::{Booking, Reason, TargetId, TargetState, Ticket, Unservable};

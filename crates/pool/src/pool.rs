@@ -143,6 +143,9 @@ impl<P: Send + 'static> Pool<P> {
     /// Ends the pool: nothing more is admitted, jobs that wait are handed back
     /// ([`EndReason::Returned`](crate::EndReason::Returned)), those that run may finish within the
     /// grace period, are told to stop after it, and then dropped.
+    ///
+    /// A handler is dropped where it awaits. One that blocks its thread is waited for, because no
+    /// program can stop a thread; run such work in `tokio::task::spawn_blocking`.
     pub async fn shutdown(self, grace: Duration) -> Drained {
         self.handle.end(grace).await
     }

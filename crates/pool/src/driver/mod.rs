@@ -251,7 +251,8 @@ impl<P> Driver<P> {
             let mut waiter = state.waiters.remove(id.0);
             let mut unused = None;
             if let Some(Message::Granted(lease)) = waiter.message.take() {
-                unused = state.finish(now, lease, Outcome::Dropped, Verdict::Unknown);
+                // Granted, but never seen: nothing was begun, and what was charged is returned.
+                unused = state.finish(now, lease, Outcome::Unused, Verdict::Unknown);
             } else if let Some(ticket) = waiter.running {
                 state.core.reclaim(now, ticket, Verdict::Unknown);
                 state.check_drained();
@@ -429,4 +430,62 @@ pub(crate) enum Timer {
     At { at: Option<Time>, scale: Scale },
     /// Nothing will come any more.
     Leave,
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+    use headworks_core::{Cost, Limits, Rate};
+    use std::sync::Arc;
+    use std::sync::Mutex as StdMutex;
+
+    type Ended = Arc<StdMutex<Vec<(u32, EndReason)>>>;
+
+    fn driver(limits: Limits) -> (Driver<u32>, Ended) {
+        let ended = Ended::default();
+        let seen = ended.clone();
+        let listener = Box::new(move |notice| {
+            if let Notice::Ended {
+                payload, reason, ..
+            } = notice
+            {
+                seen.lock().expect("not poisoned").push((payload, reason));
+            }
+        });
+        let config = Config {
+            limits,
+            ..Config::default()
+        };
+        let driver = Driver::new(
+            config,
+            Time::ZERO,
+            Runners::Workers,
+            Workers::new(0, 0),
+            listener,
+        );
+        (driver.expect("a good configuration"), ended)
+    }
+
+    /// A worker that is aborted between its grant and its next poll began nothing.
+    #[test]
+    fn a_grant_that_its_worker_never_saw_is_handed_back() {
+        let limits = Limits {
+            cost: Some(Rate::per_second(10.0)),
+            ..Limits::default()
+        };
+        let (driver, ended) = driver(limits);
+        let now = Time::ZERO;
+        let worker = driver.add_worker();
+        assert!(driver.finish_and_next(now, worker, None).is_none(), "idle");
+        let job = |payload| Job::new(payload).cost(Cost(10));
+        driver.submit(now, job(1), None).expect("there is room");
+        assert_eq!(driver.running(), 1, "granted, and not seen");
+        driver.drain(now);
+        driver.remove_worker(now, worker);
+        let ended = ended.lock().expect("not poisoned");
+        assert_eq!(*ended, [(1, EndReason::Returned)]);
+        assert_eq!(driver.running(), 0);
+        let (_, cost) = driver.read(|core| core.inspect().levels);
+        assert_eq!(cost, Some(10.0), "what was charged is returned");
+    }
 }

@@ -221,7 +221,12 @@ impl<P> State<P> {
                 self.after.ended.extend(ended);
                 unused = Some(payload);
             }
-            Settled::Stale(Task::Work(work)) => unused = Some(work.payload),
+            Settled::Stale(Task::Work(Work { payload, watcher })) => {
+                // Not dropped under the lock: that wakes the task that awaits the handle.
+                let ended = watcher.map(|watcher| (watcher, EndReason::Failed));
+                self.after.ended.extend(ended);
+                unused = Some(payload);
+            }
             Settled::Failed(task) => self.end(ticket, task, EndReason::Failed),
             Settled::Merged(task) => self.end(ticket, task, EndReason::Merged),
             Settled::Cancelled(task) => self.end(ticket, task, EndReason::Cancelled),

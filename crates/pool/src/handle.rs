@@ -129,12 +129,12 @@ impl<P> fmt::Debug for PoolHandle<P> {
 }
 
 /// Waits for one message, and leaves no waiter behind if it is dropped.
-struct Watch<'a, P> {
+struct DrainWaiter<'a, P> {
     shared: &'a Shared<P>,
     waiter: WaiterId,
 }
 
-impl<P> Drop for Watch<'_, P> {
+impl<P> Drop for DrainWaiter<'_, P> {
     fn drop(&mut self) {
         self.shared.driver.remove_waiter(self.waiter);
     }
@@ -193,6 +193,20 @@ impl<P> PoolHandle<P> {
 
     /// Replaces the limits and weights in force, without rebuilding the settings. They outlive
     /// [`reconfigure`](Self::reconfigure).
+    ///
+    /// ```
+    /// use headworks_pool::{Config, Job, LocalLimits, LocalShare, Permits};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let permits = Permits::new(Config::default())?;
+    /// let one = LocalShare { concurrent: Some(1), ..LocalShare::default() };
+    /// permits.set_limits(LocalLimits { all: one, ..LocalLimits::default() });
+    /// let _running = permits.acquire(Job::new(())).await?;
+    /// assert!(permits.try_acquire(Job::new(())).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_limits(&self, limits: LocalLimits) {
         self.core(|core, now| core.set_limits(now, limits));
     }
@@ -285,7 +299,7 @@ impl<P> PoolHandle<P> {
     pub async fn idle(&self) {
         // Asked again after each message: a job may have been submitted since.
         while let Some(waiter) = self.shared.driver.wait_until_drained() {
-            let watch = Watch {
+            let watch = DrainWaiter {
                 shared: &self.shared,
                 waiter,
             };

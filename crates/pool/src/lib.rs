@@ -64,10 +64,10 @@ pub use worker::{Handler, Run};
 #[doc(no_inline)]
 pub use headworks_core::{
     Backoff, Booking, Bound, Claimant, Class, ClassConfig, ClassStats, ClassView, Config,
-    ConfigError, Coordinator, Cost, Disabled, Fault, Flow, FlowConfig, FlowView, Forecast, Job,
-    Key, KeySeed, Limits, OnSuspend, Policy, Pressure, Rate, Reason, Refused, Rounds, Side,
-    TargetConfig, TargetId, TargetSet, TargetState, TargetView, Thresholds, Ticket, Time,
-    Unservable, View, rounds,
+    ConfigError, Coordinator, Cost, DemandView, Disabled, Domain, Ended, Fault, Flow, FlowConfig,
+    FlowView, Forecast, Job, Key, KeySeed, Limits, LocalLimits, LocalShare, OnSuspend, Policy,
+    Pressure, Rate, Reason, Refused, Rounds, Side, TargetConfig, TargetId, TargetSet, TargetState,
+    TargetView, Thresholds, Ticket, Time, Unservable, View, Waits, rounds, shares,
 };
 
 #[cfg(all(test, feature = "shuttle"))]

@@ -138,7 +138,7 @@ fn two_upstreams() -> (Permits, Job<()>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_target_refuses_goes_elsewhere() {
+async fn a_job_that_one_target_refuses_goes_elsewhere() {
     let (pool, job) = two_upstreams();
     let permit = pool.acquire(job.clone()).await.expect("granted");
     let first = permit.target();

@@ -118,7 +118,7 @@ impl Adapter<u64> for Failing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_is_tried_again_or_named_and_the_rest_goes_on() {
+async fn failures_are_tried_again_or_named_and_the_rest_goes_on() {
     let (leader, _, log) = trees();
     let end: Traversed<u64> = start(leader, Failing(AtomicU32::new(0))).finished().await;
     assert!(end.completed);

@@ -1,8 +1,8 @@
 //! How many workers there should be, and when to ask the scaler.
 //!
 //! The scaler decides, the timer task carries it out; this part sees that the timer is woken when
-//! the scaler would answer something other than "hold", and only then. `told` remembers that it
-//! was, so that a queue that stays full wakes the timer once and not with every submit.
+//! the scaler would answer something other than "hold", and only then. `timer_notified` says
+//! that it was, so that a queue that stays full wakes the timer once and not with every submit.
 
 use super::state::State;
 use headworks_core::{Scale, Scaler, Thresholds, Time};
@@ -62,7 +62,7 @@ pub(super) struct Scaling {
     max: usize,
     pub(super) thresholds: Thresholds,
     /// The timer knows that the scaler wants a change.
-    told: bool,
+    timer_notified: bool,
 }
 
 impl Scaling {
@@ -89,7 +89,7 @@ impl Scaling {
             base,
             max,
             thresholds,
-            told: false,
+            timer_notified: false,
         }
     }
 }
@@ -99,15 +99,18 @@ impl<P> State<P> {
     #[inline]
     pub(super) fn wants_scaling(&mut self) -> bool {
         let Scaling {
-            base, max, told, ..
+            base,
+            max,
+            timer_notified,
+            ..
         } = self.scaling;
-        if told || max == 0 || (base == max && self.workers == max) {
+        if timer_notified || max == 0 || (base == max && self.workers == max) {
             return false;
         }
         // Asked of the scaler itself: what it would answer with "hold" must not wake anybody.
         let (fill, idle) = (self.fill(), self.idle.len());
         let wants = self.scaling.scaler.wants_change(fill, self.workers, idle);
-        self.scaling.told = wants;
+        self.scaling.timer_notified = wants;
         wants
     }
 
@@ -120,7 +123,7 @@ impl<P> State<P> {
         let scaler = &mut self.scaling.scaler;
         let scale = scaler.decide(now, fill, self.workers, self.idle.len());
         let again = scaler.wake_at();
-        self.scaling.told = again.is_some();
+        self.scaling.timer_notified = again.is_some();
         (scale, again)
     }
 

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_chunk_is_refused() {
+    fn a_malformed_chunk_is_refused() {
         for text in [
             "\r\n",
             "5\nhello\r\n",

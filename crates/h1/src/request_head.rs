@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_understood_in_two_ways_is_refused() {
+    fn an_ambiguous_request_is_refused() {
         for lines in [
             "content-length: 5\r\ntransfer-encoding: chunked\r\n",
             "content-length: 5\r\ncontent-length: 6\r\n",

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_refused() {
+    fn a_malformed_response_is_refused() {
         for lines in [
             "content-length: 5\r\ncontent-length: 6\r\n",
             "content-length: -5\r\n",

@@ -31,7 +31,7 @@ const RUN_PER_THREAD: Duration = Duration::from_millis(40);
 const THREADS: [usize; 5] = [1, 2, 4, 16, 64];
 
 /// The figures of one number of threads on one number of cores.
-struct Found {
+struct Figures {
     per_second: f64,
     /// Calls of the thread that made fewest, as a part of the mean.
     slowest: f64,
@@ -39,7 +39,7 @@ struct Found {
     waits: Vec<u64>,
 }
 
-impl Found {
+impl Figures {
     fn quantile(&self, q: f64) -> f64 {
         let at = ((self.waits.len() - 1) as f64 * q) as usize;
         self.waits[at] as f64 / 1000.0
@@ -55,7 +55,7 @@ pub(crate) fn measure(report: &mut Report, rounds: usize) {
         for threads in THREADS {
             for (name, permits, make) in contenders() {
                 let once = |_| run(make(permits), threads, cores);
-                let mut found: Vec<Found> = (0..rounds).map(once).collect();
+                let mut found: Vec<Figures> = (0..rounds).map(once).collect();
                 // The middle one by its throughput.
                 found.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
                 let found = &found[rounds / 2];
@@ -181,7 +181,7 @@ fn behind_std(permits: u32) -> Call {
     })
 }
 
-fn run(call: Call, threads: usize, cores: usize) -> Found {
+fn run(call: Call, threads: usize, cores: usize) -> Figures {
     let (stop, barrier) = (AtomicBool::new(false), Barrier::new(threads + 1));
     let calls = AtomicU64::new(0);
     let length = RUN.max(RUN_PER_THREAD * threads as u32);
@@ -217,7 +217,7 @@ fn run(call: Call, threads: usize, cores: usize) -> Found {
     });
     waits.sort_unstable();
     let calls = calls.into_inner() as f64;
-    Found {
+    Figures {
         per_second: calls / begun.as_secs_f64(),
         slowest: slowest as f64 * threads as f64 / calls.max(1.0),
         waits,

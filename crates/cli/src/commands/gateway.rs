@@ -275,7 +275,7 @@ impl Stored {
             KeyCommand::List { json } => {
                 let table = self.store.load().await?;
                 data(&match json {
-                    true => pretty(&Value::from_iter(table.keys.iter().map(shown)))?,
+                    true => pretty(&Value::from_iter(table.keys.iter().map(without_secrets)))?,
                     false => table.keys.iter().map(line).collect(),
                 })?;
             }
@@ -453,7 +453,7 @@ fn pretty(value: &Value) -> Result<String> {
 }
 
 /// A key without what could admit anybody.
-fn shown(key: &KeySettings) -> Value {
+fn without_secrets(key: &KeySettings) -> Value {
     json!({
         "id": key.id, "tenant": key.tenant, "class": key.class, "max_class": key.max_class,
         "models": key.models, "expires": key.expires,

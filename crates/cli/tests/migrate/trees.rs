@@ -74,7 +74,7 @@ fn permanent_deletion_needs_a_limit_and_respects_it() {
     );
     assert!(printed.contains("more than the limit of 1"), "{printed}");
     assert!(dir.path("dst/f5/g5/file-0").exists());
-    // Killed between a deletion and its record, it does not count the deletion again.
+    // A run killed between a deletion and its record does not count that deletion twice.
     let args = ["run", "src", "dst", "--delete=permanent", "--max-delete=50"];
     let mut killed = dir.command(&args);
     killed.env("HEADWORKS_FAILPOINT", "after-put-away:3");

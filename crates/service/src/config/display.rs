@@ -51,7 +51,7 @@ pub(super) fn flatten(spec: &SectionSpec, values: &toml::Table, node: &Node) -> 
         let mut path = vec![key.name.to_owned()];
         match values.get(key.name) {
             Some(value) => leaves(spec, &mut path, value, node, &mut out),
-            None => out.push(shown(spec, &path, None, node)),
+            None => out.push(display_value(spec, &path, None, node)),
         }
         for value in &mut out[start..] {
             value.restart = key.restart;
@@ -76,7 +76,7 @@ fn leaves(
         _ => Vec::new(),
     };
     if children.is_empty() {
-        out.push(shown(spec, path, Some(value.clone()), node));
+        out.push(display_value(spec, path, Some(value.clone()), node));
     }
     for (step, child) in children {
         path.push(step);
@@ -85,7 +85,7 @@ fn leaves(
     }
 }
 
-fn shown(
+fn display_value(
     spec: &SectionSpec,
     path: &[String],
     value: Option<toml::Value>,

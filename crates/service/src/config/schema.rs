@@ -1,4 +1,4 @@
-//! The known sections, and loading a configuration of them.
+//! Declares the sections of the configuration, and loads them.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -248,7 +248,7 @@ impl Model {
             match book.state {
                 TargetState::Active => {}
                 TargetState::Probation if !book.probe => {}
-                // A target that serves nobody blocks nothing by its meter.
+                // A target that is suspended or disabled does not count as blocked by its limits.
                 _ => continue,
             }
             match book.meter.block(now, record.cost) {

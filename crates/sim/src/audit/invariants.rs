@@ -69,7 +69,7 @@ impl Model {
         );
         self.require(known == (waiting, delayed, running), || {
             format!(
-                "waiting, delayed, running: the core says {:?}, the books {known:?}",
+                "waiting, delayed, running: the core says {:?}, the audit {known:?}",
                 (waiting, delayed, running)
             )
         })

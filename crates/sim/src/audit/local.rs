@@ -102,14 +102,14 @@ impl Model {
             }
         }
         self.require(reported == known, || {
-            format!("demand: the core says {reported:?}, the books {known:?}")
+            format!("demand: the core says {reported:?}, the audit {known:?}")
         })?;
         // Lanes of groups that are dropped take their counts with them.
         let beyond = granted.iter().find(|(class, cost)| {
             **cost > self.granted_cost.get(class).copied().unwrap_or_default()
         });
         self.require(beyond.is_none(), || {
-            format!("granted {beyond:?}, the books {:?}", self.granted_cost)
+            format!("granted {beyond:?}, the audit {:?}", self.granted_cost)
         })
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum State {
+pub(super) enum Severity {
     Ok,
     Warning,
     Problem,
@@ -14,7 +14,7 @@ pub(super) enum State {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
-    pub(super) state: State,
+    pub(super) state: Severity,
     /// The examined thing, such as a file, an address or an upstream.
     pub(super) subject: String,
     pub(super) found: String,
@@ -24,18 +24,18 @@ pub(super) struct Finding {
 
 impl Finding {
     pub(super) fn ok(subject: impl Into<String>, found: impl Into<String>) -> Finding {
-        Finding::new(State::Ok, subject, found)
+        Finding::new(Severity::Ok, subject, found)
     }
 
     pub(super) fn warning(subject: impl Into<String>, found: impl Into<String>) -> Finding {
-        Finding::new(State::Warning, subject, found)
+        Finding::new(Severity::Warning, subject, found)
     }
 
     pub(super) fn problem(subject: impl Into<String>, found: impl Into<String>) -> Finding {
-        Finding::new(State::Problem, subject, found)
+        Finding::new(Severity::Problem, subject, found)
     }
 
-    fn new(state: State, subject: impl Into<String>, found: impl Into<String>) -> Finding {
+    fn new(state: Severity, subject: impl Into<String>, found: impl Into<String>) -> Finding {
         let (subject, found) = (subject.into(), found.into());
         Finding {
             state,
@@ -54,9 +54,9 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.state {
-            State::Ok => "ok",
-            State::Warning => "warning",
-            State::Problem => "problem",
+            Severity::Ok => "ok",
+            Severity::Warning => "warning",
+            Severity::Problem => "problem",
         };
         writeln!(f, "{state:<8} {}: {}", self.subject, self.found)?;
         match &self.advice {

@@ -52,13 +52,13 @@ fn clock() -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::State;
+    use super::super::finding::Severity;
     use super::*;
 
     #[test]
     fn a_low_limit_of_open_files_is_named() {
-        assert_eq!(open_files(100, Some(99)).state, State::Warning);
-        assert_eq!(open_files(100, Some(100)).state, State::Ok);
-        assert_eq!(open_files(100, None).state, State::Ok);
+        assert_eq!(open_files(100, Some(99)).state, Severity::Warning);
+        assert_eq!(open_files(100, Some(100)).state, Severity::Ok);
+        assert_eq!(open_files(100, None).state, Severity::Ok);
     }
 }

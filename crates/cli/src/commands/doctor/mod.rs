@@ -20,7 +20,7 @@ use crate::applications::schema;
 use crate::arguments::Common;
 use crate::overrides;
 use crate::report::{data, note};
-use finding::{Finding, State};
+use finding::{Finding, Severity};
 
 /// Longest time for one question to another machine.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ pub(crate) fn run(command: &DoctorCommand, common: &Common) -> Result<Exit> {
         data(&findings.iter().map(Finding::to_string).collect::<String>())?;
         note(&summary(&findings));
     }
-    let is_healthy = findings.iter().all(|one| one.state != State::Problem);
+    let is_healthy = findings.iter().all(|one| one.state != Severity::Problem);
     Ok(if is_healthy { Exit::Done } else { Exit::Failed })
 }
 
@@ -81,7 +81,7 @@ fn invalid(problems: &Problems) -> Vec<Finding> {
 
 fn summary(findings: &[Finding]) -> String {
     let count = |state| findings.iter().filter(|one| one.state == state).count();
-    match (count(State::Problem), count(State::Warning)) {
+    match (count(Severity::Problem), count(Severity::Warning)) {
         (0, 0) => "everything is in order".to_owned(),
         (0, warnings) => format!("no problems, {warnings} to look at"),
         (problems, warnings) => format!("{problems} to repair, {warnings} to look at"),

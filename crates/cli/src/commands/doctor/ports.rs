@@ -54,18 +54,18 @@ fn bound(subject: String, address: SocketAddr, result: std::io::Result<()>) -> F
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::State;
+    use super::super::finding::Severity;
     use super::*;
 
     #[test]
     fn a_port_is_free_in_use_or_elsewhere() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
-        assert_eq!(tcp("a", address).state, State::Warning);
+        assert_eq!(tcp("a", address).state, Severity::Warning);
         drop(taken);
-        assert_eq!(tcp("a", address).state, State::Ok);
+        assert_eq!(tcp("a", address).state, Severity::Ok);
         let elsewhere = tcp("a", "192.0.2.1:80".parse().unwrap());
-        assert_eq!(elsewhere.state, State::Problem);
+        assert_eq!(elsewhere.state, Severity::Problem);
         assert!(elsewhere.found.contains("not an address"), "{elsewhere}");
     }
 }

@@ -125,7 +125,7 @@ fn skew(subject: &str, headers: &HeaderMap) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::State;
+    use super::super::finding::Severity;
     use super::*;
 
     #[test]
@@ -142,8 +142,11 @@ mod tests {
 
     #[test]
     fn a_rejected_key_is_a_problem() {
-        assert_eq!(judge("a", StatusCode::UNAUTHORIZED).state, State::Problem);
-        assert_eq!(judge("a", StatusCode::OK).state, State::Ok);
-        assert_eq!(judge("a", StatusCode::NOT_FOUND).state, State::Warning);
+        assert_eq!(
+            judge("a", StatusCode::UNAUTHORIZED).state,
+            Severity::Problem
+        );
+        assert_eq!(judge("a", StatusCode::OK).state, Severity::Ok);
+        assert_eq!(judge("a", StatusCode::NOT_FOUND).state, Severity::Warning);
     }
 }

@@ -177,6 +177,16 @@ impl Gateway {
         let view = self.shared.permits.inspect();
         (view.running, view.waiting + view.delayed)
     }
+
+    /// The classes and the tenants that have requests waiting, as their numbers.
+    #[must_use]
+    pub fn backlogged(&self) -> (usize, usize) {
+        let classes = self.shared.permits.inspect().classes;
+        let classes = classes.iter().filter(|class| class.waiting > 0);
+        let flows = self.shared.permits.flows();
+        let tenants = flows.iter().filter(|flow| flow.waiting > 0);
+        (classes.count(), tenants.count())
+    }
 }
 
 /// Serves clients until shutdown. The idle check runs until the last response has ended: a response

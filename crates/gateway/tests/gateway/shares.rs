@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -33,8 +33,8 @@ async fn upstream() -> (Upstream, Arc<Semaphore>) {
 /// Runs clients that send requests in a loop, each with its own headers, until `calls` were made.
 /// Returns the tokens by label.
 ///
-/// A request is answered only when `backlog` others are running or queued and every label has asked
-/// for more than can run, so that each always has work waiting, however slow this machine is.
+/// A request is answered only when `backlog` others are running or queued and requests of every
+/// label wait in the scheduler, so that each is always backlogged, however slow this machine is.
 async fn crowd(
     running: &Running,
     (upstream, release): &(Upstream, Arc<Semaphore>),
@@ -42,22 +42,17 @@ async fn crowd(
     (calls, backlog): (usize, u64),
 ) -> HashMap<String, u64> {
     let stop = Arc::new(AtomicBool::new(false));
-    let mut asking = Vec::new();
     let mut tasks = JoinSet::new();
     for (header, value, count) in clients.iter().copied() {
-        let pending = Arc::new(AtomicUsize::new(0));
-        asking.push(pending.clone());
         for n in 0..count {
-            let (client, stop, pending) = (running.client(), stop.clone(), pending.clone());
+            let (client, stop) = (running.client(), stop.clone());
             tasks.spawn(async move {
                 let mut turn = n;
                 while !stop.load(Ordering::SeqCst) {
                     let said = [20, 800, 100, 400][turn % 4];
                     turn += 1;
                     let label = [(header, value), ("x-label", value)];
-                    pending.fetch_add(1, Ordering::SeqCst);
                     let status = client.post(CHAT, &label, &chat(said, false)).await.status;
-                    pending.fetch_sub(1, Ordering::SeqCst);
                     assert!(status == 200 || status == 429, "{status}");
                     if status == 429 {
                         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -68,9 +63,8 @@ async fn crowd(
     }
     let all_wait = || {
         let (at_work, waiting) = running.gateway.running_and_waiting();
-        let mut asking = asking.iter();
-        at_work + waiting >= backlog
-            && asking.all(|pending| pending.load(Ordering::SeqCst) >= 3 * SLOTS)
+        let (classes, tenants) = running.gateway.backlogged();
+        at_work + waiting >= backlog && classes.max(tenants) == clients.len()
     };
     for call in 0..calls {
         until("every client waits", all_wait).await;

@@ -42,9 +42,9 @@ pub struct Claimant {
 pub(crate) struct Bookings {
     open: BTreeMap<Booking, Promise>,
     next: u64,
-    /// The bookings that are not due yet, nor nearly, by their time.
+    /// Bookings that are neither due nor nearly due, by their due time.
     later: BTreeSet<(Time, Booking)>,
-    /// The bookings that are, by the time at which others may have their places.
+    /// The other bookings, by the time from which others may have their places.
     near: BTreeSet<(Time, Booking)>,
     flows: BTreeMap<Flow, FlowBookings>,
 }

@@ -1,9 +1,9 @@
 //! A 4-ary min-heap whose members can be re-keyed and removed.
 //!
 //! [`Positions`] remember where each member stands. Several heaps can share them as long as no
-//! member is in two at once: a lane is either open in its flow queue or blocked in its target
-//! group, never both. Four children per node keep a heap shallow: ten thousand members are seven
-//! levels.
+//! member is in two at once: the open lanes of all flow queues share one, the blocked lanes of all
+//! target groups another. Four children per node keep a heap shallow: ten thousand members are
+//! eight levels.
 
 use crate::table::Id;
 
@@ -76,7 +76,7 @@ impl<K: Copy + Ord, I: Id> Heap<K, I> {
         }
     }
 
-    /// Gives a member that key, adding it if need be, or takes it out.
+    /// Sets the key of a member, adding it if it is absent; `None` removes it.
     #[inline(always)]
     pub(crate) fn update(&mut self, positions: &mut Positions, key: Option<K>, id: I) {
         match (key, positions.get(id)) {

@@ -1,9 +1,9 @@
 //! Ids and names: classes, flows, targets, keys, tickets.
 //!
-//! All are small, `Copy`, and mean nothing outside their core. Ids of the engine's tables are
-//! reused after a removal and never leave this crate; a [`Ticket`] adds a serial number, so that
-//! one kept too long matches no later job. [`Class`], [`Flow`] and [`Key`] are the application's
-//! own numbers.
+//! All are small and `Copy`. [`Class`], [`Flow`] and [`Key`] are the application's own numbers; the
+//! others mean nothing outside their core. Ids of the engine's tables are reused after a removal
+//! and never leave this crate; a [`Ticket`] adds a serial number, so that one kept too long matches
+//! no later job.
 
 use crate::table::{Id, ids};
 use std::fmt;

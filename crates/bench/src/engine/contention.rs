@@ -24,8 +24,8 @@ use tokio::sync::Semaphore;
 /// Permits that may be out at once: more than threads, or so few that most grants are a hand-off.
 const PLENTY: u32 = 1000;
 const SCARCE: u32 = 8;
-/// How long each shape runs, at least and per thread. A thread that shares a core with 63 others
-/// gets a slice of some milliseconds in turn, so a short run would not see all of them.
+/// A run lasts at least `RUN`, and `RUN_PER_THREAD` for each thread: of 64 threads on a core each
+/// gets a slice of some milliseconds in turn, and all must get some.
 const RUN: Duration = Duration::from_millis(400);
 const RUN_PER_THREAD: Duration = Duration::from_millis(40);
 const THREADS: [usize; 5] = [1, 2, 4, 16, 64];
@@ -224,7 +224,7 @@ fn run(call: Call, threads: usize, cores: usize) -> Figures {
     }
 }
 
-/// Keeps a thread on the first cores. Where the machine has fewer, it stays where it is.
+/// Pins the calling thread to the first `cores` cores; cores that the machine lacks are ignored.
 fn pin_to(cores: usize) {
     let mut set = CpuSet::new();
     for core in 0..cores {

@@ -6,7 +6,8 @@
 //! | every target of a group | the lane | a target of the group may have opened |
 //! | only a target's cost bucket | the lane; the bucket is reserved for its head | there is enough in the bucket |
 //!
-//! After every call no lane is out of the order because of a gate that would admit its head.
+//! After every call, a lane whose head its gates would admit is in the order, or its target group
+//! stands there for it (`blocked.rs`).
 
 use super::Core;
 use crate::aging::Blocker;

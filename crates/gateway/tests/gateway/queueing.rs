@@ -115,7 +115,8 @@ async fn a_retry_with_these_headers_has_a_place(headers: &'static [(&'static str
     let refused = running.client().post(CHAT, &[], &chat(99, false)).await;
     assert_eq!(refused.status, 429);
     let told = Duration::from_millis(refused.header("retry-after-ms").parse().unwrap());
-    // A queued client disconnects. Its place is booked, so a new client does not get it.
+    // A queued client leaves. The rejected client has booked the free place, so a newcomer does not
+    // get it.
     queued.remove(0).abort();
     waiting(&running, 3).await;
     tokio::time::sleep(told).await;

@@ -253,7 +253,8 @@ impl Model {
             }
             match book.meter.block(now, record.cost) {
                 None => return None,
-                // If only cost is missing at one of its targets, the job waits for cost.
+                // `Cost` is the greatest `Block`: if only cost is missing at any target, the job
+                // waits for cost.
                 some => found = found.max(some),
             }
         }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// Outcomes of the jobs of a class, or of all.
+/// Counts of a class, or of all: arrivals, grants and ends.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Counts {
     pub(crate) requests: u64,

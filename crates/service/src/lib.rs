@@ -3,8 +3,9 @@
 //! An application is a library with `run(config, shutdown)`. This crate provides the rest:
 //! [`config`] with origins, [`reload`], [`shutdown`], [`logs`], the admin [`authenticator`],
 //! trusted [`proxies`], dropping of [`privileges`], the [`outbound`] HTTP client, [`metrics`], the
-//! [`panel`] by which an application describes itself, the [`admin`] listener, and [`exit`] codes.
-//! Nothing here depends on a particular application.
+//! [`panel`] by which an application describes itself, the [`admin`] listener, what the
+//! [`service_manager`] is told, and [`exit`] codes. Nothing here depends on a particular
+//! application.
 
 // The `section!` macro refers to this crate by name, also when it is used inside it.
 extern crate self as headworks_service;
@@ -22,6 +23,7 @@ pub mod panel;
 pub mod privileges;
 pub mod proxies;
 pub mod reload;
+pub mod service_manager;
 pub mod shutdown;
 
 pub use error::Error;

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::config::{Config, DisplayValue, Origin, Problem, Problems, Schema, Sources};
 use crate::error::Error;
+use crate::service_manager;
 use crate::shutdown::Shutdown;
 
 /// Reloads the configuration and distributes it.
@@ -124,6 +125,7 @@ impl Reloader {
     /// Every problem found; the configuration in effect stays.
     pub fn reload(&self) -> Result<Reloaded, Problems> {
         let reload_lock = self.inner.reload_lock.lock();
+        let reloading = service_manager::reloading();
         let read = self.inner.schema.load(&self.inner.sources);
         let outcome = read.and_then(|config| {
             // Published only once every follower has applied it, so that subscribers never see a
@@ -133,6 +135,7 @@ impl Reloader {
             self.inner.published.send_replace(Arc::new(config));
             Ok(reloaded)
         });
+        drop(reloading);
         drop(reload_lock);
         report(&outcome);
         outcome

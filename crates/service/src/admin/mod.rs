@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 use crate::authenticator::Authenticator;
 use crate::config::Secret;
 use crate::error::Error;
-use crate::metrics::{Collect, Registry};
+use crate::metrics::{Collect, ProcessMetrics, Registry};
 use crate::panel::{Panel, Panels};
 use crate::proxies::TrustedProxies;
 use crate::reload::Reloader;
@@ -81,10 +81,12 @@ impl Admin {
     /// A listener configured by `config`, without panels, collectors or extra routes.
     #[must_use]
     pub fn new(config: &AdminConfig) -> Admin {
+        let metrics = Registry::new();
+        metrics.add(Arc::new(ProcessMetrics::new()));
         Admin {
             config: config.clone(),
             panels: Panels::new(),
-            metrics: Registry::new(),
+            metrics,
             reloader: None,
             routes: Router::new(),
             endpoints: Vec::new(),

@@ -6,6 +6,7 @@
 
 mod exposition;
 mod family;
+mod process;
 #[cfg(test)]
 mod test_parser;
 
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 pub use exposition::{Exposition, Samples};
 pub use family::{Family, Kind};
+pub(crate) use process::ProcessMetrics;
 
 /// The content type of the text exposition.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -1,6 +1,8 @@
 //! The applications in this binary. Each has a crate of its own, adds its section to [`schema`] and
 //! its entry to [`APPLICATIONS`]; nothing else here depends on it.
 
+use std::net::SocketAddr;
+
 use headworks_gateway::{FleetConfig, Gateway, GatewayConfig, Secrets};
 use headworks_migrate::{MigrateConfig, Migrations};
 use headworks_service::admin::Admin;
@@ -23,6 +25,8 @@ pub(crate) struct Application {
 pub(crate) struct Started {
     /// The addresses it can be reached at.
     pub(crate) addresses: String,
+    /// The address that HTTP clients use, if it serves any.
+    pub(crate) http: Option<SocketAddr>,
     /// A command to try, which shows that it runs.
     pub(crate) example_command: Option<String>,
     /// Whether it ended badly, such as without its last snapshot. Asked once it has ended.
@@ -79,6 +83,7 @@ fn start_gateway(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
     };
     Ok(Started {
         addresses: format!("{base} (OpenAI and Anthropic)"),
+        http: Some(gateway.address()),
         example_command: Some(example_command),
         ended_badly: Box::new(|| false),
         attach: Box::new(move |admin| {
@@ -113,10 +118,11 @@ fn start_tracker(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
         0 => addresses.join(" "),
         count => format!("{} ({count} forwarders)", addresses.join(" ")),
     };
-    let http = tracker.http().first();
+    let http = tracker.http().first().copied();
     let ending = tracker.clone();
     Ok(Started {
         addresses,
+        http,
         example_command: http.map(|at| format!("curl http://{at}/stats")),
         ended_badly: Box::new(move || ending.lost_snapshot()),
         attach: Box::new(move |admin| {
@@ -143,6 +149,7 @@ fn start_migrate(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
     };
     Ok(Started {
         addresses,
+        http: None,
         example_command: None,
         ended_badly: Box::new(|| false),
         attach: Box::new(move |admin| admin.panel(migrations.panel())),

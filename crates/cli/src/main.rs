@@ -3,6 +3,7 @@
 mod applications;
 mod arguments;
 mod commands;
+mod demo;
 mod flags;
 mod overrides;
 mod report;

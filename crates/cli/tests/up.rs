@@ -3,6 +3,7 @@
 mod support;
 
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -18,19 +19,33 @@ struct Up {
     lines: Receiver<String>,
     /// The line that `start_and_wait_for` waited for.
     first_line: String,
+    /// The line about the demo, if there is one.
+    demo_line: String,
     address: String,
     token: String,
 }
 
 impl Up {
     fn start(folder: &Folder, args: &[&str]) -> Up {
+        Up::start_in(folder, &[], args)
+    }
+
+    /// Starts it with these environment variables (`NAME=value`).
+    fn start_in(folder: &Folder, environment: &[&str], args: &[&str]) -> Up {
         let gateway = ["--gateway-listen", "127.0.0.1:0"];
-        Up::start_and_wait_for(folder, &[&gateway, args].concat(), "gateway: http://")
+        let args = [&gateway, args].concat();
+        Up::start_and_wait_for(folder, environment, &args, "gateway: http://")
     }
 
     /// Starts and waits for a line about an application that contains `first_line`.
-    fn start_and_wait_for(folder: &Folder, args: &[&str], first_line: &str) -> Up {
+    fn start_and_wait_for(
+        folder: &Folder,
+        environment: &[&str],
+        args: &[&str],
+        first_line: &str,
+    ) -> Up {
         let mut command = folder.headworks(&["up"]);
+        command.envs(environment.iter().filter_map(|pair| pair.split_once('=')));
         command
             .args(["--tracker-listen", "127.0.0.1:0"])
             .args(["--tracker-udp-listen", "127.0.0.1:0"])
@@ -50,11 +65,15 @@ impl Up {
             child,
             lines,
             first_line: String::new(),
+            demo_line: String::new(),
             address: String::new(),
             token: String::new(),
         };
         up.wait_for("is up");
         up.first_line = up.wait_for(first_line);
+        if args.contains(&"--demo") {
+            up.demo_line = up.wait_for("demo: ");
+        }
         up.address = up.wait_for("admin: ").replace("admin: ", "");
         let token = up.wait_for("token: ");
         up.token = token.split(' ').nth(1).unwrap().to_owned();
@@ -98,6 +117,12 @@ impl Up {
     fn with_token(&self, path: &str, args: &[&str]) -> (u16, String) {
         let header = format!("Authorization: Bearer {}", self.token);
         self.curl(path, &[&["--header", &header], args].concat())
+    }
+
+    /// The folder that `--demo` names in the startup message.
+    fn demo_folder(&self) -> PathBuf {
+        let (_, rest) = self.demo_line.split_once("files in ").unwrap();
+        PathBuf::from(rest.split(' ').next().unwrap())
     }
 
     fn signal(&self, name: &str) {
@@ -270,7 +295,7 @@ fn an_application_that_fails_does_not_take_the_others_with_it() {
         "--admin-listen",
         "127.0.0.1:0",
     ];
-    let mut up = Up::start_and_wait_for(&folder, &args, "gateway: did not start: ");
+    let mut up = Up::start_and_wait_for(&folder, &[], &args, "gateway: did not start: ");
     assert_eq!(up.curl("/healthz", &[]).0, 200);
     let metrics = up.with_token("/metrics", &[]).1;
     assert!(metrics.contains("headworks_tracker_torrents"), "{metrics}");
@@ -340,7 +365,7 @@ fn the_token_of_this_run_shows_clients_on_the_tracker_s_page() {
     let folder = Folder::new();
     let free = "127.0.0.1:0";
     let args = ["--admin-listen", free, "--gateway-listen", free];
-    let mut up = Up::start_and_wait_for(&folder, &args, "tracker: http://");
+    let mut up = Up::start_and_wait_for(&folder, &[], &args, "tracker: http://");
     let place = up.first_line.split_whitespace().nth(1).unwrap();
     up.address = place.strip_suffix("/announce").unwrap().to_owned();
     let hash = "%aa".repeat(20);
@@ -453,4 +478,146 @@ fn it_is_idle_after_a_burst_of_clients_that_all_left() {
         used < 4,
         "{used} hundredths of a second in four idle seconds"
     );
+}
+
+/// Sums a metric over all series whose labels contain `labels`.
+fn metric(text: &str, name: &str, labels: &str) -> f64 {
+    let of_name = text.lines().filter(|line| {
+        let rest = line.strip_prefix(name).unwrap_or("");
+        rest.starts_with('{') || rest.starts_with(' ')
+    });
+    of_name
+        .filter(|line| line.contains(labels))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + TIMEOUT;
+    while !condition() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_demo_shows_all_applications_at_work_and_stops() {
+    let folder = Folder::new();
+    let mut up = Up::start(&folder, &["--admin-listen", "127.0.0.1:0", "--demo"]);
+    let files = up.demo_folder();
+    let written = std::fs::read_to_string(files.join("headworks.toml")).unwrap();
+    assert!(written.contains("[[gateway.key]]"), "{written}");
+    let metrics = || up.with_token("/metrics", &[]).1;
+    let panel = |name: &str| up.with_token(&format!("/admin/panels/{name}"), &[]).1;
+
+    assert!(panel("demo").contains("synthetic load is running"));
+    wait_until("tenants share the gateway", || {
+        let text = metrics();
+        let granted = |tenant: &str| {
+            metric(
+                &text,
+                "headworks_gateway_requests_total",
+                &format!("tenant=\"{tenant}\""),
+            )
+        };
+        ["chat", "research", "batch"]
+            .iter()
+            .all(|tenant| granted(tenant) > 2.0)
+            && metric(&text, "headworks_gateway_waiting", "") > 10.0
+            && metric(&text, "headworks_gateway_refused_total", "") > 0.0
+    });
+    wait_until("peers are stored, and forwarders answer or fail", || {
+        let text = metrics();
+        metric(&text, "headworks_tracker_peers", "") > 20.0
+            && metric(&text, "headworks_tracker_forwards_total", "") > 10.0
+            && metric(&text, "headworks_tracker_forwarder_failures_total", "") > 0.0
+    });
+    wait_until("a migration lists folders", || {
+        panel("migrate").contains("synth")
+    });
+
+    let (status, body) = up.with_token("/admin/panels/demo/act/stop", &["--request", "POST"]);
+    assert_eq!(status, 200, "{body}");
+    wait_until("the gateway is idle", || {
+        let text = metrics();
+        metric(&text, "headworks_gateway_waiting", "") == 0.0
+            && metric(&text, "headworks_gateway_running", "") == 0.0
+    });
+    let (status, _) = up.with_token("/admin/panels/demo/act/stop", &["--request", "POST"]);
+    assert_eq!(status, 409, "it does not run any more");
+    up.signal("TERM");
+    assert_eq!(up.ended(), Some(0));
+    assert!(!files.exists(), "its files are removed");
+}
+
+#[test]
+fn the_console_offers_a_demo_while_nothing_is_configured() {
+    let folder = Folder::new();
+    let mut up = Up::start(&folder, &["--admin-listen", "127.0.0.1:0"]);
+    let (status, body) = up.with_token("/admin/panels/demo/act/start", &["--request", "POST"]);
+    assert_eq!(status, 200, "{body}");
+    let metrics = || up.with_token("/metrics", &[]).1;
+    wait_until("requests and announces arrive", || {
+        let text = metrics();
+        metric(&text, "headworks_gateway_requests_total", "") > 10.0
+            && metric(&text, "headworks_tracker_peers", "") > 10.0
+    });
+    up.signal("TERM");
+    assert_eq!(up.ended(), Some(0));
+
+    folder.write("headworks.toml", "[admin]\nlisten = '127.0.0.1:0'\n");
+    let up = Up::start(&folder, &[]);
+    assert_eq!(up.with_token("/admin/panels/demo", &[]).0, 404);
+    let refused = folder.run(&["up", "--demo", "--config", "headworks.toml"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(
+        refused.stderr.contains("leave out `--config`"),
+        "{}",
+        refused.stderr
+    );
+}
+
+/// The service manager of systemd, as far as `NOTIFY_SOCKET` goes.
+struct Manager(std::os::unix::net::UnixDatagram);
+
+impl Manager {
+    fn new(folder: &Folder) -> Manager {
+        let socket = std::os::unix::net::UnixDatagram::bind(folder.path().join("notify")).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+        Manager(socket)
+    }
+
+    /// The next message.
+    fn receive(&self) -> String {
+        let mut buffer = [0; 1024];
+        let length = self.0.recv(&mut buffer).expect("a message");
+        String::from_utf8(buffer[..length].to_vec()).unwrap()
+    }
+}
+
+#[test]
+fn the_service_manager_is_told_of_start_reload_and_end() {
+    let folder = Folder::new();
+    let manager = Manager::new(&folder);
+    let socket = folder.path().join("notify");
+    let socket = format!("NOTIFY_SOCKET={}", socket.display());
+    let mut up = Up::start_in(&folder, &[&socket], &["--admin-listen", "127.0.0.1:0"]);
+    let ready = manager.receive();
+    assert!(ready.contains("READY=1\n"), "{ready}");
+    assert!(ready.contains("STATUS=3 applications run"), "{ready}");
+
+    // A reload that fails ends as well: the program serves as before.
+    for text in ["[log]\nlevel = 'debug'\n", "[log]\nlevle = 'debug'\n"] {
+        folder.write("headworks.toml", text);
+        up.signal("HUP");
+        let reloading = manager.receive();
+        let (_, time) = reloading
+            .split_once("RELOADING=1\nMONOTONIC_USEC=")
+            .expect("a reload");
+        assert!(time.trim().parse::<u64>().unwrap() > 0, "{reloading}");
+        assert_eq!(manager.receive().trim(), "READY=1");
+    }
+    up.signal("TERM");
+    assert_eq!(manager.receive().trim(), "STOPPING=1");
+    assert_eq!(up.ended(), Some(0));
 }

@@ -1,6 +1,8 @@
 //! The startup message: addresses, failures and commands to try. It goes to stderr, because it is
 //! not data.
 
+use std::path::Path;
+
 use headworks_service::admin::AdminListener;
 
 use crate::applications::Started;
@@ -14,6 +16,7 @@ pub(super) struct StartupMessage {
     lines: Vec<String>,
     tries: Vec<String>,
     running: usize,
+    failures: usize,
 }
 
 impl StartupMessage {
@@ -23,6 +26,7 @@ impl StartupMessage {
             lines: Vec::new(),
             tries: Vec::new(),
             running: 0,
+            failures: 0,
         }
     }
 
@@ -39,6 +43,25 @@ impl StartupMessage {
             "did not start"
         );
         self.lines.push(format!("{name}: did not start: {error:#}"));
+        self.failures += 1;
+    }
+
+    pub(super) fn demo(&mut self, folder: &Path) {
+        self.lines.push(format!(
+            "demo: synthetic load for 15 minutes, files in {} until this program ends",
+            folder.display()
+        ));
+    }
+
+    /// One line for the service manager.
+    pub(super) fn status(&self) -> String {
+        match self.failures {
+            0 => format!("{} applications run", self.running),
+            failures => format!(
+                "{} applications run, {failures} did not start",
+                self.running
+            ),
+        }
     }
 
     pub(super) fn nothing_started(&self) -> bool {

@@ -8,13 +8,16 @@ use headworks_service::exit::Exit;
 use headworks_service::logs::{self, LogConfig, LogHandle};
 use headworks_service::privileges::{self, ProcessConfig};
 use headworks_service::reload::Reloader;
+use headworks_service::service_manager;
 use headworks_service::shutdown::{Shutdown, ShutdownConfig};
 
 use crate::applications::{APPLICATIONS, Application, schema};
 use crate::arguments::Common;
 use crate::commands::config::warn;
 use crate::commands::startup_message::StartupMessage;
+use crate::demo::{Demo, DemoFiles, Targets};
 use crate::overrides;
+use crate::report::UsageError;
 
 /// Arguments of this command only. Every key of every section is also a flag.
 #[derive(Debug, Args)]
@@ -23,18 +26,53 @@ pub(crate) struct UpCommand {
     /// message names the failure.
     #[arg(long)]
     strict: bool,
+    /// Show all applications at work: synthetic clients, forwarders that misbehave and a migration,
+    /// for fifteen minutes, with a configuration of its own in a temporary folder.
+    #[arg(long)]
+    demo: bool,
 }
 
 impl UpCommand {
     pub(crate) fn run(&self, common: &Common) -> Result<Exit> {
-        run(common, APPLICATIONS, self.strict)
+        if !self.demo {
+            return run_with(common, APPLICATIONS, self.strict, DemoMode::Offered);
+        }
+        if common.config.is_some() {
+            let text = "`--demo` has a configuration of its own: leave out `--config`";
+            return Err(UsageError(text.into()).into());
+        }
+        let files = DemoFiles::write()?;
+        let mut common = common.clone();
+        common.config = Some(files.config());
+        run_with(&common, APPLICATIONS, self.strict, DemoMode::Runs(files))
     }
+}
+
+/// Whether there is a demo.
+enum DemoMode {
+    No,
+    /// The console offers one as long as nothing is configured.
+    Offered,
+    /// It starts at once, with a configuration of its own.
+    Runs(DemoFiles),
 }
 
 /// Runs `applications`; with `strict`, a failure to start one of them is an error.
 pub(crate) fn run(common: &Common, applications: &[Application], strict: bool) -> Result<Exit> {
+    run_with(common, applications, strict, DemoMode::No)
+}
+
+fn run_with(
+    common: &Common,
+    applications: &[Application],
+    strict: bool,
+    mut demo: DemoMode,
+) -> Result<Exit> {
     let sources = overrides::sources(common)?;
     let file = sources.path().map(|path| path.display().to_string());
+    if file.is_some() && matches!(demo, DemoMode::Offered) {
+        demo = DemoMode::No;
+    }
     let reloader = Reloader::start(schema(), sources)?;
     warn(&reloader.current());
     let log = logs::install(&reloader.current().section::<LogConfig>())?;
@@ -47,6 +85,7 @@ pub(crate) fn run(common: &Common, applications: &[Application], strict: bool) -
         log,
         applications,
         strict,
+        &mut demo,
         &mut startup_message,
     ));
     // Tasks that did not stop in time are abandoned, so that the process can exit.
@@ -59,6 +98,7 @@ async fn serve(
     log: LogHandle,
     applications: &[Application],
     strict: bool,
+    demo: &mut DemoMode,
     startup_message: &mut StartupMessage,
 ) -> Result<Exit> {
     let shutdown = Shutdown::new();
@@ -69,10 +109,12 @@ async fn serve(
     let config = reloader.current().section::<AdminConfig>();
     let mut admin = Admin::new(&config).reloader(reloader.clone());
     let (mut failed, mut ends) = (None, Vec::new());
+    let mut targets = Targets::default();
     for application in applications {
         match (application.start)(reloader, &shutdown) {
             Ok(started) => {
                 startup_message.started(application.name, &started);
+                targets.set(application.name, started.http);
                 admin = (started.attach)(admin);
                 ends.push(started.ended_badly);
             }
@@ -88,13 +130,32 @@ async fn serve(
     if let Some(error) = failed.filter(|_| startup_message.nothing_started()) {
         return Err(error.context("no application started"));
     }
+    targets.migrations = admin.panels().get("migrate").cloned();
+    let demo_started = match demo {
+        DemoMode::No => None,
+        DemoMode::Offered => {
+            admin = admin.panel(Demo::new(targets, None, &shutdown).panel());
+            None
+        }
+        DemoMode::Runs(files) => {
+            startup_message.demo(files.folder());
+            let demo = Demo::new(targets, Some(files), &shutdown);
+            admin = admin.panel(demo.panel());
+            Some(demo)
+        }
+    };
     let listening = Console::mount(admin, &shutdown).bind().await?;
     // After every bind: ports below 1024 need root.
     privileges::drop_privileges(&reloader.current().section::<ProcessConfig>())?;
     startup_message.print(&listening);
     listening.serve(&shutdown);
+    if let Some(demo) = demo_started {
+        demo.start().await;
+    }
 
+    service_manager::ready(&startup_message.status());
     shutdown.requested().await;
+    service_manager::stopping();
     let grace = reloader.current().section::<ShutdownConfig>().grace;
     let end = shutdown.drain(grace).await;
     let ended_badly = ends.iter().any(|ended_badly| ended_badly());

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Slow, unreliable and nested: about a thousand folders.
 const TREE: &str =
-    "depth=6&dirs=2-4&files=2-12&size=1k~256k&latency=30ms&errors=4&overload=1&names=plain,spaces";
+    "depth=6&dirs=2-4&files=2-12&size=1k~64k&latency=30ms&errors=4&overload=1&names=plain,spaces";
 /// Listings per second and side. Without this bound the concurrency adapts to the latency, and the
 /// plan is over before anyone has watched it.
 const LISTINGS_PER_SECOND: f64 = 25.0;

@@ -14,7 +14,7 @@ use crate::clock::Seconds;
 use crate::forwarders::ForwarderState;
 use crate::state::TrackerState;
 use crate::swarms::{PackedAddress, Swarm};
-use headworks_core::{Job, TargetState};
+use headworks_core::{KeySeed, TargetState};
 use headworks_pool::{EndReason, Handler, Health, Notice, Report, Run};
 use headworks_tracker_wire::response::{AnnounceResponse, PeerList};
 use headworks_tracker_wire::{Event, PeerId};
@@ -47,6 +47,7 @@ pub(super) struct ForwardHandler {
     /// The tracker's own peer id, sent where clients' ids are not revealed.
     pub(super) own_id: PeerId,
     pub(super) own_addresses: OwnAddresses,
+    pub(super) seed: KeySeed,
 }
 
 /// The end of a forward, as the swarm's record needs it.
@@ -81,14 +82,10 @@ impl Handler<ForwardJob> for ForwardHandler {
         } else {
             self.forward(run).await
         };
-        if let Some(stopped) = guard.finish() {
-            let job = Job::new(stopped)
-                .class(EVENTS)
-                .flow(run.flow)
-                .targets(stopped.forwarder.target());
-            if let Err(refused) = run.submit(job) {
-                tracing::debug!(reason = %refused.reason, "stopped event not forwarded");
-            }
+        if let Some(stopped) = guard.finish()
+            && let Err(refused) = run.submit(stopped.into_job(EVENTS, &self.seed))
+        {
+            tracing::debug!(reason = %refused.reason, "stopped event not forwarded");
         }
         report
     }

@@ -127,6 +127,7 @@ impl Forwarding {
         ));
         let mut own_id = *b"-HW0001-............";
         own_id[8..16].copy_from_slice(&random()?.to_be_bytes());
+        let seed = KeySeed::new(random()?, random()?);
         let handler = ForwardHandler {
             state: state.clone(),
             client: client.clone(),
@@ -137,11 +138,11 @@ impl Forwarding {
             permits: HttpPermits::new(requests),
             own_id: PeerId(own_id),
             own_addresses: OwnAddresses::default(),
+            seed,
         };
         let pool = Pool::new(pool_config(&active), pool_workers(&active), handler)?;
         let for_fill = pool.clone();
         workers.set_fill(move |waiting| for_fill.pressure(waiting as u64).fill());
-        let seed = KeySeed::new(random()?, random()?);
         let prober = Prober {
             outage: outage.clone(),
             pool: pool.clone(),

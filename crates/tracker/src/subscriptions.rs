@@ -373,7 +373,8 @@ async fn get(
         let request = request.body(Empty::<Bytes>::new()).map_err(|_| invalid())?;
         let response = client.send(reach, request).await;
         let response = response.map_err(|error| match is_refused(&*error) {
-            true => "redirected into a private network: not followed".to_owned(),
+            true => "redirected into a private network that its server is not in: not followed"
+                .to_owned(),
             false => error.to_string(),
         })?;
         let header = |name| {

@@ -4,6 +4,7 @@ mod access;
 mod drops;
 mod explanations;
 mod floods;
+mod in_flight_bounds;
 mod own_addresses;
 mod permits;
 mod places;

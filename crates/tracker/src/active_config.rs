@@ -232,7 +232,7 @@ fn is_ourselves(config: &TrackerConfig, forwarder: &Forwarder) -> bool {
 
 /// Whether this machine has an address: only then a socket can have it. Where sockets may have any
 /// (`ip_nonlocal_bind`), even one for documentation, only loopback is certain.
-fn is_of_this_machine(ip: IpAddr) -> bool {
+pub(crate) fn is_of_this_machine(ip: IpAddr) -> bool {
     let can_bind = |ip: IpAddr| UdpSocket::bind((ip, 0)).is_ok();
     let foreign: IpAddr = match ip {
         IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),

@@ -360,10 +360,11 @@ impl ForwardHandler {
             let due = self.timers.plan(now, whole_seconds(next));
             (due, answered)
         });
+        let announced_ports = self.learn_own_addresses(job, forwarder, &peers);
         let (limit, own) = {
             let config = &self.state.active().config;
             let configured = config.public_addresses.iter().map(IpAddr::to_canonical);
-            let own: Vec<_> = configured.chain(self.own_addresses.agreed()).collect();
+            let own: Vec<_> = configured.chain(self.own_addresses.known()).collect();
             (config.max_cached_peers, own)
         };
         let by_its_word = self.own_addresses.learned_from(&forwarder.host());
@@ -384,13 +385,14 @@ impl ForwardHandler {
                     new += usize::from(added);
                 }
                 // Entries from before the address was known to be ours.
-                let port = job.announce.port;
-                for ip in &own {
-                    swarm.remove_cached(PackedAddress::new(*ip, port), None, by);
-                }
-                for ip in &by_its_word {
-                    let reporter = Some(job.forwarder);
-                    swarm.remove_cached(PackedAddress::new(*ip, port), reporter, by);
+                for port in announced_ports.iter().copied() {
+                    for ip in &own {
+                        swarm.remove_cached(PackedAddress::new(*ip, port), None, by);
+                    }
+                    for ip in &by_its_word {
+                        let reporter = Some(job.forwarder);
+                        swarm.remove_cached(PackedAddress::new(*ip, port), reporter, by);
+                    }
                 }
             }
             if let Some((due, answered)) = end
@@ -407,6 +409,31 @@ impl ForwardHandler {
         let new = new.unwrap_or_default();
         forwarder.counters.contributed.add(new as u64);
         new
+    }
+
+    /// Learns our own addresses from reported peers with the port of a peer that forwarders know.
+    /// Returns the ports of those peers.
+    fn learn_own_addresses(
+        &self,
+        job: &ForwardJob,
+        forwarder: &ForwarderState,
+        peers: &[SocketAddr],
+    ) -> Vec<u16> {
+        if peers.is_empty() {
+            return vec![job.announce.port];
+        }
+        let hash = &job.announce.info_hash;
+        let ports = self.state.swarms.with_existing(hash, |swarm| {
+            let announced = swarm.record.as_ref().map(|record| record.peers());
+            let announced = announced.unwrap_or_default().iter();
+            announced.map(|peer| peer.announce.port).collect::<Vec<_>>()
+        });
+        let ports = ports.unwrap_or_default();
+        let host = forwarder.host();
+        for peer in peers.iter().filter(|peer| ports.contains(&peer.port())) {
+            self.own_addresses.learn_from_peer(&host, *peer);
+        }
+        ports
     }
 
     /// Returns the peers that the client could connect to, without the client and ourselves, and

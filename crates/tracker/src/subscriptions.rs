@@ -240,12 +240,10 @@ impl Subscriptions {
         let bytes = path.and_then(|path| bounded_file::read(&path).ok());
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
         let mut subscription = Subscription::default();
-        if let Some((head, body)) = text.as_deref().and_then(|text| text.split_once('\n'))
-            && let (origin, etag) = parse_copy_head(head)
-            && let Ok(list) = parse_usable(origin, &shown_url(source), body)
-        {
-            subscription.etag = etag.map(str::to_owned);
-            subscription.list = list;
+        let name = shown_url(source);
+        if let Some(copy) = text.as_deref().and_then(|text| parse_copy(&name, text)) {
+            subscription.etag = copy.etag.map(str::to_owned);
+            subscription.list = copy.list;
         }
         self.lists.lock().insert(source.to_owned(), subscription);
     }
@@ -272,6 +270,21 @@ impl Subscriptions {
 /// The beginnings of a copy, before the entity tag.
 const PRIVATE: &str = "private ";
 const PUBLIC: &str = "public ";
+
+/// The stored copy of a list.
+pub(crate) struct ListCopy<'a> {
+    pub(crate) origin: ListOrigin,
+    etag: Option<&'a str>,
+    pub(crate) list: List,
+}
+
+/// Reads the stored copy of a list; `None` if it cannot be used.
+pub(crate) fn parse_copy<'a>(name: &str, text: &'a str) -> Option<ListCopy<'a>> {
+    let (head, body) = text.split_once('\n')?;
+    let (origin, etag) = parse_copy_head(head);
+    let list = parse_usable(origin, name, body).ok()?;
+    Some(ListCopy { origin, etag, list })
+}
 
 /// Returns the origin and the entity tag in the first line of a copy. Without an origin the list is
 /// fetched in full, and not trusted until then.

@@ -5,6 +5,8 @@ mod drops;
 mod explanations;
 mod floods;
 mod in_flight_bounds;
+mod locks;
+mod outages;
 mod own_addresses;
 mod permits;
 mod places;
@@ -168,6 +170,7 @@ async fn every_announce_is_sent_when_it_is_due() {
         assert!(window >= least, "all within {window} s, not {least}");
         let (all, most) = (round.values().sum::<usize>(), round.values().max().unwrap());
         let mean = all as f64 / window as f64;
+        println!("round {number}: at most {most} in a second, {mean:.0} on average");
         let limit = 3.0 * mean;
         assert!(
             *most as f64 <= limit,

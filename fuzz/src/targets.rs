@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target by name, which is also the name of its corpus.
-pub const TARGETS: [(&str, Target); 23] = [
+pub const TARGETS: [(&str, Target); 24] = [
     ("scenario", scenario),
     ("trace", trace),
     ("config", config),
@@ -45,6 +45,7 @@ pub const TARGETS: [(&str, Target); 23] = [
     ("tracker_answer", tracker_answer),
     ("bencoded", bencoded),
     ("forwarders", forwarder_list),
+    ("list_copy", list_copy),
     ("torrents", torrents),
     ("snapshot", snapshot),
     ("bucket", bucket),
@@ -360,7 +361,7 @@ fn write_value(writer: &mut Writer<'_>, value: &Value<'_>) {
     }
 }
 
-/// A list of forwarders in YAML. Errors never show an address.
+/// A list of forwarders, of the operator and of a stranger. Errors never show an address.
 pub fn forwarder_list(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -373,6 +374,14 @@ pub fn forwarder_list(data: &[u8]) {
             }
         }
         Err(error) => assert!(error.to_string().contains("list.yml"), "{error}"),
+    }
+    fuzzing::published_list(text);
+}
+
+/// The stored copy of a published list.
+pub fn list_copy(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        fuzzing::list_copy(text);
     }
 }
 

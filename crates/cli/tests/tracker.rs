@@ -238,6 +238,16 @@ fn flags_of_the_predecessor_work() {
     let address = taken.local_addr().unwrap().to_string();
     let ended = folder.run(&["tracker", "-x", "-d", "-p", "-l", &address, "-u", ""]);
     assert!(ended.stderr.contains("cannot listen on"), "{ended:?}");
+    // Beyond the first entries of a list, the skipped ones are named at the level `debug`.
+    let list: String = (0..25).map(|n| format!("wss://w{n}.example\n")).collect();
+    folder.write("list.txt", &(list + "udp://127.0.0.1:9\n"));
+    for debug in [false, true] {
+        let mut arguments = vec!["tracker", "-f", "list.txt", "-l", &address, "-u", ""];
+        arguments.extend(debug.then_some("-d"));
+        let ended = folder.run(&arguments);
+        assert!(ended.stderr.contains("w19.example"), "{ended:?}");
+        assert_eq!(ended.stderr.contains("w20.example"), debug, "{ended:?}");
+    }
     let ended = folder.run(&["tracker", "-w", "30"]);
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("raise it with `-W`"), "{ended:?}");

@@ -6,6 +6,7 @@ use crate::config::TrackerConfig;
 use crate::error::Error;
 use crate::forwarders::{
     self, Forwarder, ForwarderAddress, ForwarderId, ForwarderState, Host, MAX_FORWARDERS,
+    SkipReason, SkippedEntries,
 };
 use crate::subscriptions::Subscriptions;
 use headworks_service::proxies::{ClientHeader, Network, TrustedProxies};
@@ -26,6 +27,8 @@ pub(crate) struct ActiveConfig {
     pub(crate) forwarders: Vec<Arc<ForwarderState>>,
     /// Whether each of them is listed now.
     pub(crate) listed: Vec<bool>,
+    /// The entries of lists that are not used.
+    pub(crate) skipped: SkippedEntries,
 }
 
 /// The ids that are left to the operator's own entries: those of published lists may change with
@@ -39,18 +42,30 @@ impl ActiveConfig {
         subscriptions: &Subscriptions,
         before: &[Arc<ForwarderState>],
     ) -> Result<ActiveConfig, Error> {
-        let (list, local) = named_forwarders(config, subscriptions)?;
+        let mut skipped = SkippedEntries::default();
+        let (list, local) = named_forwarders(config, subscriptions, &mut skipped)?;
         let mut active = ActiveConfig {
             config: config.clone(),
             access: Access::read(config)?,
             trusted: trusted_proxies(config),
             forwarders: before.to_vec(),
             listed: vec![false; before.len()],
+            skipped,
         };
         let known = before.iter().enumerate();
         let mut known: HashMap<_, _> = known.map(|(id, state)| (state.address(), id)).collect();
         let mut left_out = 0;
-        for (index, (forwarder, name)) in list.iter().enumerate() {
+        for (
+            index,
+            (
+                Listed {
+                    forwarder,
+                    list: of,
+                },
+                name,
+            ),
+        ) in list.iter().enumerate()
+        {
             let limit = match index < local {
                 true => MAX_FORWARDERS,
                 false => MAX_FORWARDERS - RESERVED,
@@ -63,6 +78,7 @@ impl ActiveConfig {
             if index < local {
                 return Err(Error::TooManyForwarders(before.len() + list.len()));
             }
+            active.skipped.add(of, name, SkipReason::Limit);
             left_out += 1;
         }
         if left_out > 0 {
@@ -143,68 +159,89 @@ impl ActiveConfig {
     }
 }
 
+/// A forwarder, and the list that names it.
+struct Listed {
+    forwarder: Forwarder,
+    list: Arc<str>,
+}
+
+/// The name of the forwarders in the section itself, beside lists.
+const IN_SECTION: &str = "tracker.forwarders";
+
 /// Returns the forwarders of the section and of the lists that it names. Duplicates and this
-/// tracker itself are dropped, and every forwarder gets a unique name. Those of the section and of
+/// tracker itself are skipped, and every forwarder gets a unique name. Those of the section and of
 /// files come first; the second value is their number.
 fn named_forwarders(
     config: &TrackerConfig,
     subscriptions: &Subscriptions,
-) -> Result<(Vec<(Forwarder, String)>, usize), Error> {
-    let (mut list, mut fetched) = (config.forwarders.clone(), Vec::new());
+    skipped: &mut SkippedEntries,
+) -> Result<(Vec<(Listed, String)>, usize), Error> {
+    let listed = |list: &str, forwarders: Vec<Forwarder>| {
+        let list = Arc::<str>::from(list);
+        let forwarders = forwarders.into_iter();
+        forwarders.map(move |forwarder| Listed {
+            forwarder,
+            list: list.clone(),
+        })
+    };
+    let mut list: Vec<Listed> = listed(IN_SECTION, config.forwarders.clone()).collect();
+    let mut fetched = Vec::new();
     for source in config.list_sources() {
         match subscriptions.list(&source) {
             Some(read) => {
-                read.log_skipped(&forwarders::shown_url(&source));
-                fetched.extend(read.forwarders);
+                let name = forwarders::shown_url(&source);
+                read.note_skipped(&name, skipped);
+                fetched.extend(listed(&name, read.forwarders));
             }
             None => {
                 let read = forwarders::read(Path::new(&source))?;
-                read.log_skipped(&source);
+                read.note_skipped(&source, skipped);
                 if read.forwarders.is_empty() {
                     tracing::warn!(list = source, "a list of forwarders is empty");
                 }
-                list.extend(read.forwarders);
+                list.extend(listed(&source, read.forwarders));
             }
         }
     }
-    let before = list.len() + fetched.len();
-    forwarders::dedup(&mut list);
+    let mut skip = |entries: Vec<Listed>, reason: SkipReason| {
+        for entry in entries {
+            skipped.add(&entry.list, &entry.forwarder.name(), reason);
+        }
+    };
+    skip(take_duplicates(&mut list), SkipReason::Duplicate);
+    let is_ourselves = |listed: &mut Listed| is_ourselves(config, &listed.forwarder);
+    skip(
+        list.extract_if(.., is_ourselves).collect(),
+        SkipReason::Ourselves,
+    );
     let local = list.len();
     list.extend(fetched);
-    forwarders::dedup(&mut list);
-    let distinct = list.len();
-    let mut index = 0;
-    let mut local_ourselves = 0;
-    list.retain(|forwarder| {
-        let ourselves = is_ourselves(config, forwarder);
-        local_ourselves += usize::from(ourselves && index < local);
-        index += 1;
-        !ourselves
-    });
-    if list.len() < before {
-        let (duplicates, ourselves) = (before - distinct, distinct - list.len());
-        tracing::info!(
-            duplicates,
-            ourselves,
-            "entries of lists of forwarders dropped"
-        );
-    }
-    Ok((with_names(list), local - local_ourselves))
+    skip(take_duplicates(&mut list), SkipReason::Duplicate);
+    skip(
+        list.extract_if(.., is_ourselves).collect(),
+        SkipReason::Ourselves,
+    );
+    Ok((with_names(list), local))
+}
+
+/// Removes and returns the entries that are the same tracker as an earlier one.
+fn take_duplicates(list: &mut Vec<Listed>) -> Vec<Listed> {
+    forwarders::take_duplicates(list, |listed| &mut listed.forwarder)
 }
 
 /// Gives every forwarder a unique name. The search for a free number goes on where the last one for
 /// the same name ended: a list may have thousands of entries of one host.
-fn with_names(list: Vec<Forwarder>) -> Vec<(Forwarder, String)> {
+fn with_names(list: Vec<Listed>) -> Vec<(Listed, String)> {
     let (mut names, mut numbers) = (HashSet::new(), HashMap::<String, u32>::new());
-    let with_name = |forwarder: Forwarder| {
-        let plain = forwarder.name();
+    let with_name = |listed: Listed| {
+        let plain = listed.forwarder.name();
         let number = numbers.entry(plain.clone()).or_insert(1);
         let mut name = plain.clone();
         while !names.insert(name.clone()) {
             *number += 1;
             name = format!("{plain} ({number})");
         }
-        (forwarder, name)
+        (listed, name)
     };
     list.into_iter().map(with_name).collect()
 }
@@ -232,7 +269,7 @@ fn is_ourselves(config: &TrackerConfig, forwarder: &Forwarder) -> bool {
 
 /// Whether this machine has an address: only then a socket can have it. Where sockets may have any
 /// (`ip_nonlocal_bind`), even one for documentation, only loopback is certain.
-fn is_of_this_machine(ip: IpAddr) -> bool {
+pub(crate) fn is_of_this_machine(ip: IpAddr) -> bool {
     let can_bind = |ip: IpAddr| UdpSocket::bind((ip, 0)).is_ok();
     let foreign: IpAddr = match ip {
         IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),
@@ -257,6 +294,7 @@ fn trusted_proxies(config: &TrackerConfig) -> TrustedProxies {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::captured_log::captured_log;
     use crate::listen::Listen;
 
     fn active(uris: &[&str], before: &[Arc<ForwarderState>]) -> ActiveConfig {
@@ -314,6 +352,58 @@ mod tests {
             "127.0.0.1:6970",
         ];
         assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn every_skipped_entry_is_counted_and_named() {
+        let url = "http://lists.example/s3cr3tpasskey99/list.txt";
+        let mut text: String = (0..30).map(|n| format!("wss://w{n}.example\n")).collect();
+        text += "udp://own.example:1\nudp://b.example:1\nudp://B.example:1\nudp://localhost:6969\n";
+        let lists = Subscriptions::with_list(url, &text);
+        let own = ["udp://own.example:1/announce", "udp://127.0.0.1:6969"];
+        let config = TrackerConfig {
+            forwarders: own.iter().map(|uri| Forwarder::at(uri)).collect(),
+            forwarder_lists: vec![url.to_owned()],
+            ..TrackerConfig::default()
+        };
+        let mut counts = None;
+        let lines = captured_log(|| {
+            let active = ActiveConfig::new(&config, &lists, &[]).unwrap();
+            counts = Some(SkipReason::ALL.map(|reason| active.skipped.count(reason)));
+        });
+        assert_eq!(counts, Some([30, 2, 2, 0]));
+        let with = |parts: &[&str]| {
+            let has_all = |line: &&String| parts.iter().all(|part| line.contains(part));
+            lines.iter().filter(has_all).count()
+        };
+        // Everything is named, the first of each list at the usual level.
+        let list = "list=\"http://lists.example/[redacted]/list.txt\"";
+        assert_eq!(
+            with(&["WARN", list, "reason=\"unusable\""]),
+            20,
+            "{lines:#?}"
+        );
+        assert_eq!(with(&["DEBUG", list, "reason=\"unusable\""]), 10);
+        for number in 0..30 {
+            assert_eq!(with(&[&format!("`w{number}.example`")]), 1, "{number}");
+        }
+        assert_eq!(
+            with(&["DEBUG", list, "own.example:1", "reason=\"duplicate\""]),
+            1
+        );
+        assert_eq!(
+            with(&["DEBUG", list, "B.example:1", "reason=\"duplicate\""]),
+            1
+        );
+        assert_eq!(
+            with(&["DEBUG", list, "localhost:6969", "reason=\"ourselves\""]),
+            1
+        );
+        let section = "list=\"tracker.forwarders\"";
+        assert_eq!(
+            with(&["INFO", section, "127.0.0.1:6969", "reason=\"ourselves\""]),
+            1
+        );
     }
 
     #[test]

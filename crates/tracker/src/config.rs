@@ -41,7 +41,7 @@ headworks_service::section! {
     max_torrents: usize = 5_000_000;
     /// The most torrents stored per client address (of IPv6, per network of 64 bits).
     max_torrents_per_client: usize = 50_000;
-    /// The most peers stored per client address in one torrent.
+    /// The most peers stored per client address (of IPv6, per network of 64 bits) in one torrent.
     max_peers_per_client: usize = 100;
     /// The unit of a swarm's totals: `ip` counts every IP address once, `peer` counts every peer.
     count_by: CountBy = CountBy::Ip, restart();

@@ -11,6 +11,8 @@ mod access;
 mod active_config;
 mod address_scope;
 mod announce;
+#[cfg(test)]
+mod captured_log;
 pub mod check;
 mod client;
 mod client_counts;

@@ -1,7 +1,7 @@
 //! Prometheus metrics.
 
 use crate::announce::AnnounceHandler;
-use crate::forwarders::Status;
+use crate::forwarders::{SkipReason, Status};
 use crate::stats::queue;
 use headworks_core::ClassStats;
 use headworks_service::metrics::{Collect, Exposition, Family};
@@ -66,6 +66,10 @@ const ACCEPT_FAILURES: Family = Family::counter(
 const LISTS: Family = Family::counter(
     "headworks_tracker_list_fetches_total",
     "Fetches of lists of forwarders by result.",
+);
+const SKIPPED: Family = Family::gauge(
+    "headworks_tracker_list_entries_skipped",
+    "Entries of lists of forwarders that are not used, by reason.",
 );
 const PAGES: Family = Family::counter(
     "headworks_tracker_pages_built_total",
@@ -158,6 +162,11 @@ fn write_prefixed(announces: &AnnounceHandler, out: &mut Exposition) {
     ] {
         out.family(&LISTS)
             .sample(&[("result", result)], count as f64);
+    }
+    for reason in SkipReason::ALL {
+        let count = state.active().skipped.count(reason);
+        out.family(&SKIPPED)
+            .sample(&[("reason", reason.name())], count as f64);
     }
     out.family(&PAGES).sample(&[], totals.pages_built as f64);
     out.family(&NOT_STORED)

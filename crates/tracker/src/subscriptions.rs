@@ -176,7 +176,7 @@ impl Subscriptions {
         let failures = if failed { known.failures + 1 } else { 0 };
         let pause = match failures {
             0 => every,
-            failures => every.min(RETRY * (1 << failures.min(16))),
+            failures => every.min(RETRY * (1 << (failures - 1).min(16))),
         };
         let mut changed = false;
         let mut lists = self.lists.lock();
@@ -240,12 +240,10 @@ impl Subscriptions {
         let bytes = path.and_then(|path| bounded_file::read(&path).ok());
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
         let mut subscription = Subscription::default();
-        if let Some((head, body)) = text.as_deref().and_then(|text| text.split_once('\n'))
-            && let (origin, etag) = parse_copy_head(head)
-            && let Ok(list) = parse_usable(origin, &shown_url(source), body)
-        {
-            subscription.etag = etag.map(str::to_owned);
-            subscription.list = list;
+        let name = shown_url(source);
+        if let Some(copy) = text.as_deref().and_then(|text| parse_copy(&name, text)) {
+            subscription.etag = copy.etag.map(str::to_owned);
+            subscription.list = copy.list;
         }
         self.lists.lock().insert(source.to_owned(), subscription);
     }
@@ -272,6 +270,21 @@ impl Subscriptions {
 /// The beginnings of a copy, before the entity tag.
 const PRIVATE: &str = "private ";
 const PUBLIC: &str = "public ";
+
+/// The stored copy of a list.
+pub(crate) struct ListCopy<'a> {
+    pub(crate) origin: ListOrigin,
+    etag: Option<&'a str>,
+    pub(crate) list: List,
+}
+
+/// Reads the stored copy of a list; `None` if it cannot be used.
+pub(crate) fn parse_copy<'a>(name: &str, text: &'a str) -> Option<ListCopy<'a>> {
+    let (head, body) = text.split_once('\n')?;
+    let (origin, etag) = parse_copy_head(head);
+    let list = parse_usable(origin, name, body).ok()?;
+    Some(ListCopy { origin, etag, list })
+}
 
 /// Returns the origin and the entity tag in the first line of a copy. Without an origin the list is
 /// fetched in full, and not trusted until then.
@@ -373,7 +386,8 @@ async fn get(
         let request = request.body(Empty::<Bytes>::new()).map_err(|_| invalid())?;
         let response = client.send(reach, request).await;
         let response = response.map_err(|error| match is_refused(&*error) {
-            true => "redirected into a private network: not followed".to_owned(),
+            true => "redirected into a private network that its server is not in: not followed"
+                .to_owned(),
             false => error.to_string(),
         })?;
         let header = |name| {
@@ -416,6 +430,10 @@ async fn get(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headworks_service::outbound::OutboundConfig;
+    use std::sync::Arc;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
 
     #[test]
     fn a_copy_remembers_where_its_list_is_from() {
@@ -425,6 +443,97 @@ mod tests {
         assert_eq!(parse_copy_head("private "), private);
         let unknown = (ListOrigin::Public, None);
         assert_eq!(parse_copy_head("\"a\""), unknown);
+    }
+
+    /// A server that answers one request after the other with these responses. Returns its URL and
+    /// the requests that it received.
+    async fn serve(responses: Vec<String>) -> (String, Arc<Mutex<Vec<String>>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/list.txt", listener.local_addr().unwrap());
+        let requests = Arc::<Mutex<Vec<String>>>::default();
+        let log = requests.clone();
+        tokio::spawn(async move {
+            for response in responses {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    request.push(stream.read_u8().await.unwrap());
+                }
+                let request = String::from_utf8(request).unwrap().to_lowercase();
+                log.lock().push(request);
+                stream.write_all(response.as_bytes()).await.unwrap();
+            }
+        });
+        (url, requests)
+    }
+
+    fn response(status: &str, etag: &str, body: &str) -> String {
+        let length = body.len();
+        format!(
+            "HTTP/1.1 {status}\r\nETag: {etag}\r\nContent-Length: {length}\r\n\
+             Connection: close\r\n\r\n{body}"
+        )
+    }
+
+    #[tokio::test]
+    async fn a_list_is_refreshed_as_long_as_the_tracker_runs() {
+        let failure = || response("500 X", "\"no\"", "");
+        let mut responses = vec![
+            response("200 OK", "\"one\"", "udp://127.0.0.1:1\n"),
+            response("304 Not Modified", "\"one\"", ""),
+            response(
+                "200 OK",
+                "\"two\"",
+                "udp://127.0.0.1:1\nudp://127.0.0.1:2\n",
+            ),
+        ];
+        responses.extend((0..4).map(|_| failure()));
+        responses.push(response("304 Not Modified", "\"two\"", ""));
+        responses.push(failure());
+        let (url, requests) = serve(responses).await;
+        let proxies = hyper_util::client::proxy::matcher::Matcher::builder().build();
+        let outbound = Outbound::with_proxies(&OutboundConfig::default(), proxies).unwrap();
+        let (lists, sources) = (Subscriptions::default(), [url.clone()]);
+        let every = Duration::from_secs(200);
+        // Changed, failed, the pause, the forwarders, and the tag that is sent.
+        for (number, (changed, failed, pause, forwarders, tag)) in [
+            (true, false, 200, 1, None),
+            (false, false, 200, 1, Some("one")),
+            (true, false, 200, 2, Some("one")),
+            (false, true, 60, 2, Some("two")),
+            (false, true, 120, 2, Some("two")),
+            (false, true, 200, 2, Some("two")),
+            (false, true, 200, 2, Some("two")),
+            (false, false, 200, 2, Some("two")),
+            (false, true, 60, 2, Some("two")),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let due = lists.due(&sources, every);
+            assert_eq!(due.sources, sources, "{number}");
+            assert_eq!(due.changed, number == 0, "the copy of a new list");
+            let refreshed = lists.refresh(&url, &outbound, every).await;
+            let got = (
+                refreshed.changed,
+                refreshed.failed,
+                refreshed.pause.as_secs(),
+            );
+            assert_eq!(got, (changed, failed, pause), "{number}");
+            let list = lists.list(&url).unwrap();
+            assert_eq!(list.forwarders.len(), forwarders, "{number}");
+            let request = requests.lock()[number].clone();
+            let sent = tag.map(|tag| format!("if-none-match: \"{tag}\"\r\n"));
+            let expected = sent.is_none_or(|sent| request.contains(&sent));
+            let any = request.contains("if-none-match");
+            assert!(expected && any == tag.is_some(), "{number}: {request}");
+            let waits = lists.due(&sources, every);
+            assert!(waits.sources.is_empty(), "{number}");
+            assert!(waits.pause <= refreshed.pause, "{number}");
+            tokio::time::pause();
+            tokio::time::advance(refreshed.pause).await;
+            tokio::time::resume();
+        }
     }
 
     #[test]

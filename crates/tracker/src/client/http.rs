@@ -23,8 +23,9 @@ const MAX_RESPONSE: usize = 512 * 1024;
 /// The most redirects followed per request.
 const MAX_REDIRECTS: usize = 3;
 
-/// A redirect of a server on the internet to an address that is not.
-const INTO_PRIVATE_NETWORK: ClientError = ClientError::UnsafeRedirect("into a private network");
+/// A redirect to an address that the server must not name.
+const INTO_OTHER_NETWORK: ClientError =
+    ClientError::UnsafeRedirect("into a private network that its server is not in");
 
 /// The HTTP side of the tracker client.
 pub(super) struct HttpClient {
@@ -86,7 +87,7 @@ impl HttpClient {
             .parse()
             .map_err(|_| ClientError::Malformed("the address is invalid".into()))?;
         let mut reach = match forwarder.published {
-            true => Reach::Public,
+            true => Reach::PUBLIC,
             false => Reach::Anywhere,
         };
         for redirects in 0..=MAX_REDIRECTS {
@@ -96,7 +97,7 @@ impl HttpClient {
             let authorization = forwarder.authorization.as_ref().filter(|_| same);
             let response = self.get(uri.clone(), host, authorization, reach).await;
             let response = response.map_err(|error| match error {
-                ClientError::PrivateHost if redirects > 0 => INTO_PRIVATE_NETWORK,
+                ClientError::PrivateHost if redirects > 0 => INTO_OTHER_NETWORK,
                 error => error,
             })?;
             let location = response.headers().get(LOCATION);
@@ -159,7 +160,7 @@ fn check_redirect(forwarder: &ForwarderState, from: &Uri, to: &Uri) -> Result<()
     if from.scheme_str() == Some("https") && to.scheme_str() != Some("https") {
         return Err(ClientError::UnsafeRedirect("from https to http"));
     }
-    if forwarder.uri.host() != to.host() && carries_secret(&forwarder.uri, to) {
+    if forwarder.uri.host() != to.host() && forwarder.is_secret_in(to) {
         return Err(ClientError::UnsafeRedirect(
             "to another host with the passkey",
         ));
@@ -175,21 +176,6 @@ fn origin(uri: &Uri) -> (Option<&str>, Option<&str>, Option<u16>) {
     };
     let port = uri.port_u16().unwrap_or(default);
     (uri.scheme_str(), uri.host(), Some(port))
-}
-
-/// The length from which a part of a forwarder's URI may be a passkey.
-const MIN_SECRET: usize = 8;
-
-/// Whether a redirect repeats a part of the forwarder's URI that may be a passkey.
-fn carries_secret(forwarder: &Uri, to: &Uri) -> bool {
-    let segments = forwarder.path().split('/');
-    let segments = segments.filter(|segment| *segment != "announce" && *segment != "announce.php");
-    let values = forwarder.query().unwrap_or_default().split('&');
-    let values = values.map(|pair| pair.rsplit('=').next().unwrap_or_default());
-    let target = to.path_and_query().map_or("", |target| target.as_str());
-    segments
-        .chain(values)
-        .any(|secret| secret.len() >= MIN_SECRET && target.contains(secret))
 }
 
 /// Resolves a redirect. Only HTTP addresses and absolute paths are followed.
@@ -317,6 +303,45 @@ mod tests {
             (
                 "http://8.8.8.1/s3cr3ts3cr3t/a",
                 "http://8.8.8.1/s3cr3ts3cr3t/b",
+                true,
+            ),
+            // Padding belongs to the value.
+            ("http://8.8.8.1/a?k=abcd1234==", "http://8.8.8.2/?k=x", true),
+            (
+                "http://8.8.8.1/a?k=abcd1234==",
+                "http://8.8.8.2/?k=abcd1234==",
+                false,
+            ),
+            (
+                "http://8.8.8.1/a?k=abcd1234==",
+                "http://8.8.8.2/?k=abcd1234%3D%3D",
+                false,
+            ),
+            // Other ways to write the same.
+            (
+                "http://8.8.8.1/a?k=s3cr%2Bt99",
+                "http://8.8.8.2/s3cr+t99",
+                false,
+            ),
+            (
+                "http://8.8.8.1/s3cr+t99/a",
+                "http://8.8.8.2/?s3cr%2bt99",
+                false,
+            ),
+            (
+                "http://8.8.8.1/a?k=s3cr3ts3cr3t",
+                "http://8.8.8.2/s%33cr3ts3cr3t",
+                false,
+            ),
+            (
+                "http://me:s3cr3ts3cr3t@8.8.8.1/a",
+                "http://8.8.8.2/s3cr3ts3cr3t",
+                false,
+            ),
+            // Words that are no secrets.
+            (
+                "http://8.8.8.1/tracker/announce.php",
+                "http://8.8.8.2/tracker/announce.php",
                 true,
             ),
         ] {

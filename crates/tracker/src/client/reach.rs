@@ -1,4 +1,4 @@
-//! Where a request may be sent: anywhere, or to public addresses only.
+//! Where a request may be sent: anywhere, or as far as a stranger may lead it.
 //!
 //! Strangers name forwarders in published lists and in redirects, and must not be able to have
 //! requests sent to this machine or into its network. The rule is applied to the addresses that are
@@ -18,24 +18,44 @@ use std::net::IpAddr;
 /// Where a request may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
+    /// Anywhere: the operator names the server.
     Anywhere,
-    Public,
+    /// Where a server in that scope may lead: one on the internet to the internet, one in a private
+    /// network there, too, and one on this machine also to this machine. Link-local addresses, at
+    /// which clouds serve credentials, are named by a server with such an address only.
+    From(AddressScope),
+}
+
+impl Reach {
+    /// Where a server on the internet may lead.
+    pub(crate) const PUBLIC: Reach = Reach::From(AddressScope::Public);
 }
 
 pub(crate) fn is_public(ip: IpAddr) -> bool {
     AddressScope::of(ip) == AddressScope::Public
 }
 
-/// The HTTP client, and one like it that connects to public addresses only.
+fn is_reachable_from(client: AddressScope, ip: IpAddr) -> bool {
+    AddressScope::of(ip).is_reachable_from(client)
+}
+
+/// The HTTP client, and others like it that connect to the addresses that a server may name.
 pub(crate) struct HttpReach {
     anywhere: Outbound,
     public: Outbound,
+    private: Outbound,
+    link_local: Outbound,
+    loopback: Outbound,
 }
 
 impl HttpReach {
     pub(crate) fn new(outbound: Outbound) -> HttpReach {
+        use AddressScope::{LinkLocal, Loopback, Private};
         HttpReach {
             public: outbound.restricted_to(is_public),
+            private: outbound.restricted_to(|ip| is_reachable_from(Private, ip)),
+            link_local: outbound.restricted_to(|ip| is_reachable_from(LinkLocal, ip)),
+            loopback: outbound.restricted_to(|ip| is_reachable_from(Loopback, ip)),
             anywhere: outbound,
         }
     }
@@ -48,13 +68,16 @@ impl HttpReach {
     ) -> Result<Response<Incoming>, Box<dyn Error + Send + Sync>> {
         let outbound = match reach {
             Reach::Anywhere => &self.anywhere,
-            Reach::Public => &self.public,
+            Reach::From(AddressScope::Private) => &self.private,
+            Reach::From(AddressScope::LinkLocal) => &self.link_local,
+            Reach::From(AddressScope::Loopback) => &self.loopback,
+            Reach::From(AddressScope::Public | AddressScope::Unusable) => &self.public,
         };
         Ok(outbound.send(request).await?)
     }
 }
 
-/// Whether a request failed because its host has no public address.
+/// Whether a request failed because it may not be sent to any address of its host.
 pub(crate) fn is_refused(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -70,19 +93,20 @@ pub(crate) fn is_refused(error: &(dyn Error + 'static)) -> bool {
 /// Whether a response came from a server on the internet. The address that it came from decides: a
 /// name may have others by now. Behind a proxy only the host's own spelling tells.
 pub(crate) fn is_from_internet<B>(response: &Response<B>, uri: &Uri) -> bool {
+    scope_of_server(response, uri) == AddressScope::Public
+}
+
+fn scope_of_server<B>(response: &Response<B>, uri: &Uri) -> AddressScope {
     match direct_peer(response) {
-        Some(ip) => is_public(ip),
-        None => Host::parse(uri.host().unwrap_or_default()).scope() == AddressScope::Public,
+        Some(ip) => AddressScope::of(ip),
+        None => Host::parse(uri.host().unwrap_or_default()).scope(),
     }
 }
 
-/// Returns where a redirect may lead. A server in the operator's network knows that network; one
-/// on the internet must not.
+/// Returns where a redirect may lead. A server knows the network that it is in, and must lead into
+/// no other.
 pub(crate) fn reach_of_redirect<B>(response: &Response<B>, uri: &Uri) -> Reach {
-    match is_from_internet(response, uri) {
-        true => Reach::Public,
-        false => Reach::Anywhere,
-    }
+    Reach::From(scope_of_server(response, uri))
 }
 
 #[cfg(test)]
@@ -109,9 +133,39 @@ mod tests {
             "http://[fd00::1]/x",
         ] {
             let request = Request::get(uri).body(Empty::new()).unwrap();
-            let error = client.send(Reach::Public, request).await.unwrap_err();
+            let error = client.send(Reach::PUBLIC, request).await.unwrap_err();
             assert!(is_refused(&*error), "{uri}: {error}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_server_leads_no_further_than_into_its_own_network() {
+        let client = client();
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = format!("http://{}/", closed.local_addr().unwrap());
+        drop(closed);
+        let metadata = "http://169.254.169.254/latest";
+        use AddressScope::{LinkLocal, Loopback, Private, Public, Unusable};
+        for (server, to, refused) in [
+            (Public, here.as_str(), true),
+            (Unusable, &here, true),
+            (Private, &here, true),
+            (LinkLocal, &here, true),
+            (Loopback, &here, false),
+            (Public, metadata, true),
+            (Private, metadata, true),
+            (Loopback, metadata, true),
+            (Public, "http://10.0.0.1/", true),
+            (Unusable, "http://10.0.0.1/", true),
+        ] {
+            let request = Request::get(to).body(Empty::new()).unwrap();
+            let sent = client.send(Reach::From(server), request).await;
+            // Nothing listens there.
+            let error = sent.unwrap_err();
+            assert_eq!(is_refused(&*error), refused, "{server:?} to {to}: {error}");
+        }
+        assert!(is_reachable_from(Private, [10, 0, 0, 1].into()));
+        assert!(is_reachable_from(LinkLocal, [169, 254, 169, 254].into()));
     }
 
     #[test]
@@ -119,14 +173,16 @@ mod tests {
         // As behind a proxy, where the address of the server is unknown.
         let response = Response::new(());
         for (uri, expected) in [
-            ("http://8.8.8.8/announce", Reach::Public),
-            ("http://tracker.example/announce", Reach::Public),
-            ("http://192.168.0.9/announce", Reach::Anywhere),
-            ("http://tracker.lan/announce", Reach::Anywhere),
-            ("http://localhost/announce", Reach::Anywhere),
+            ("http://8.8.8.8/announce", AddressScope::Public),
+            ("http://tracker.example/announce", AddressScope::Public),
+            ("http://192.168.0.9/announce", AddressScope::Private),
+            ("http://tracker.lan/announce", AddressScope::Private),
+            ("http://localhost/announce", AddressScope::Loopback),
+            ("http://169.254.1.2/announce", AddressScope::LinkLocal),
         ] {
             let uri: Uri = uri.parse().unwrap();
-            assert_eq!(reach_of_redirect(&response, &uri), expected, "{uri}");
+            let reach = reach_of_redirect(&response, &uri);
+            assert_eq!(reach, Reach::From(expected), "{uri}");
         }
     }
 

@@ -5,7 +5,7 @@ use super::job::{EVENTS, ForwardJob};
 use super::outage::{NetworkEvidence, OutageDetector};
 use super::outcome::{ForwarderHealth, JobOutcome, Outcome, network_evidence};
 use super::own_addresses::OwnAddresses;
-use super::permits::HttpPermits;
+use super::permits::{HttpPermits, UdpPermit, UdpPermits};
 use super::timers::DueTimers;
 use super::workers::{HttpWorkers, Worker};
 use crate::address_scope::AddressScope;
@@ -14,7 +14,7 @@ use crate::clock::Seconds;
 use crate::forwarders::ForwarderState;
 use crate::state::TrackerState;
 use crate::swarms::{PackedAddress, Swarm};
-use headworks_core::{Job, TargetState};
+use headworks_core::{KeySeed, TargetState};
 use headworks_pool::{EndReason, Handler, Health, Notice, Report, Run};
 use headworks_tracker_wire::response::{AnnounceResponse, PeerList};
 use headworks_tracker_wire::{Event, PeerId};
@@ -31,6 +31,8 @@ const AFTER_FAILURE: Seconds = 60;
 const AFTER_SUSPENSION: Duration = Duration::from_secs(1);
 /// The time after which an announce is tried again that found the `stopped` of its peer in flight.
 const AFTER_STOPPED: Duration = Duration::from_secs(1);
+/// The time after which a forward is tried again that found no permit. This costs no attempt.
+const WITHOUT_PERMIT: Duration = Duration::from_secs(5);
 /// The most silences in a row before a forwarder is suspended. `forwarder_fail_threshold` may be
 /// lower.
 const MAX_SILENCES: u32 = 3;
@@ -43,10 +45,12 @@ pub(super) struct ForwardHandler {
     pub(super) outage: Arc<OutageDetector>,
     pub(super) timers: Arc<DueTimers>,
     pub(super) workers: Arc<HttpWorkers>,
-    pub(super) permits: HttpPermits,
+    pub(super) http_permits: HttpPermits,
+    pub(super) udp_permits: Arc<UdpPermits>,
     /// The tracker's own peer id, sent where clients' ids are not revealed.
     pub(super) own_id: PeerId,
     pub(super) own_addresses: OwnAddresses,
+    pub(super) seed: KeySeed,
 }
 
 /// The end of a forward, as the swarm's record needs it.
@@ -60,15 +64,27 @@ struct ForwardEnd {
 /// The permission to send a forward, held until its response is there.
 enum Permission<'a> {
     NotNeeded,
+    Udp(#[expect(dead_code, reason = "held, and given back when dropped")] UdpPermit),
     Permit(#[expect(dead_code, reason = "held, and given back when dropped")] SemaphorePermit<'a>),
     Worker(#[expect(dead_code, reason = "held, and given back when dropped")] Worker),
+}
+
+/// The reason why a forward is not sent now.
+enum NotNow {
+    Cancelled,
+    /// Too many requests to forwarders that may never respond are in flight.
+    NoPermit,
 }
 
 impl Handler<ForwardJob> for ForwardHandler {
     async fn run(&self, run: &mut Run<'_, ForwardJob>) -> Report {
         let job = run.payload;
-        let Some(_permission) = self.permission(run).await else {
-            return Report::failed();
+        let _permission = match self.permission(run).await {
+            Ok(permission) => permission,
+            Err(NotNow::Cancelled) => return Report::failed(),
+            Err(NotNow::NoPermit) => {
+                return Report::retry_in(WITHOUT_PERMIT).target(Health::Unknown);
+            }
         };
         if job.announce.event == Event::Stopped {
             return self.stop(run).await;
@@ -81,14 +97,10 @@ impl Handler<ForwardJob> for ForwardHandler {
         } else {
             self.forward(run).await
         };
-        if let Some(stopped) = guard.finish() {
-            let job = Job::new(stopped)
-                .class(EVENTS)
-                .flow(run.flow)
-                .targets(stopped.forwarder.target());
-            if let Err(refused) = run.submit(job) {
-                tracing::debug!(reason = %refused.reason, "stopped event not forwarded");
-            }
+        if let Some(stopped) = guard.finish()
+            && let Err(refused) = run.submit(stopped.into_job(EVENTS, &self.seed))
+        {
+            tracing::debug!(reason = %refused.reason, "stopped event not forwarded");
         }
         report
     }
@@ -134,24 +146,28 @@ impl ForwardHandler {
         self.forward(run).await
     }
 
-    /// Waits until the forward may be sent; `None` if it is cancelled meanwhile. Events must not
-    /// wait for forwarders that hang, and neither must the search for those that respond: they need
-    /// no worker.
-    async fn permission(&self, run: &Run<'_, ForwardJob>) -> Option<Permission<'_>> {
+    /// Waits until the forward may be sent. Events must not wait for forwarders that hang, and
+    /// neither must the search for those that respond: they need no worker.
+    async fn permission(&self, run: &Run<'_, ForwardJob>) -> Result<Permission<'_>, NotNow> {
         let job = &run.payload;
         let forwarder = self.state.active().forwarders[job.forwarder.index()].clone();
         if forwarder.is_udp() {
-            return Some(Permission::NotNeeded);
+            if !forwarder.needs_probe() {
+                return Ok(Permission::NotNeeded);
+            }
+            let permit = self.udp_permits.try_acquire();
+            return permit.map(Permission::Udp).ok_or(NotNow::NoPermit);
         }
         let permission = async {
             if job.probe || !job.is_announce() {
                 let responds = !forwarder.needs_probe();
-                return Permission::Permit(self.permits.acquire(responds).await);
+                return Permission::Permit(self.http_permits.acquire(responds).await);
             }
             let host = forwarder.host();
             Permission::Worker(self.workers.acquire(run.class, &host).await)
         };
-        run.cancellation().run_until_cancelled(permission).await
+        let permission = run.cancellation().run_until_cancelled(permission).await;
+        permission.ok_or(NotNow::Cancelled)
     }
 
     /// Sends the forward, records its result and reports to the pool.
@@ -344,10 +360,11 @@ impl ForwardHandler {
             let due = self.timers.plan(now, whole_seconds(next));
             (due, answered)
         });
+        let announced_ports = self.learn_own_addresses(job, forwarder, &peers);
         let (limit, own) = {
             let config = &self.state.active().config;
             let configured = config.public_addresses.iter().map(IpAddr::to_canonical);
-            let own: Vec<_> = configured.chain(self.own_addresses.agreed()).collect();
+            let own: Vec<_> = configured.chain(self.own_addresses.known()).collect();
             (config.max_cached_peers, own)
         };
         let by_its_word = self.own_addresses.learned_from(&forwarder.host());
@@ -368,13 +385,14 @@ impl ForwardHandler {
                     new += usize::from(added);
                 }
                 // Entries from before the address was known to be ours.
-                let port = job.announce.port;
-                for ip in &own {
-                    swarm.remove_cached(PackedAddress::new(*ip, port), None, by);
-                }
-                for ip in &by_its_word {
-                    let reporter = Some(job.forwarder);
-                    swarm.remove_cached(PackedAddress::new(*ip, port), reporter, by);
+                for port in announced_ports.iter().copied() {
+                    for ip in &own {
+                        swarm.remove_cached(PackedAddress::new(*ip, port), None, by);
+                    }
+                    for ip in &by_its_word {
+                        let reporter = Some(job.forwarder);
+                        swarm.remove_cached(PackedAddress::new(*ip, port), reporter, by);
+                    }
                 }
             }
             if let Some((due, answered)) = end
@@ -391,6 +409,31 @@ impl ForwardHandler {
         let new = new.unwrap_or_default();
         forwarder.counters.contributed.add(new as u64);
         new
+    }
+
+    /// Learns our own addresses from reported peers with the port of a peer that forwarders know.
+    /// Returns the ports of those peers.
+    fn learn_own_addresses(
+        &self,
+        job: &ForwardJob,
+        forwarder: &ForwarderState,
+        peers: &[SocketAddr],
+    ) -> Vec<u16> {
+        if peers.is_empty() {
+            return vec![job.announce.port];
+        }
+        let hash = &job.announce.info_hash;
+        let ports = self.state.swarms.with_existing(hash, |swarm| {
+            let announced = swarm.record.as_ref().map(|record| record.peers());
+            let announced = announced.unwrap_or_default().iter();
+            announced.map(|peer| peer.announce.port).collect::<Vec<_>>()
+        });
+        let ports = ports.unwrap_or_default();
+        let host = forwarder.host();
+        for peer in peers.iter().filter(|peer| ports.contains(&peer.port())) {
+            self.own_addresses.learn_from_peer(&host, *peer);
+        }
+        ports
     }
 
     /// Returns the peers that the client could connect to, without the client and ourselves, and

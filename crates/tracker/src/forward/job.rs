@@ -3,9 +3,15 @@
 use crate::forwarders::ForwarderId;
 use crate::request::AnnounceRequest;
 use crate::swarms::{AnnouncedPeer, Schedule, StayId};
-use headworks_core::Class;
+use headworks_core::{Class, Job, Key, KeySeed};
 use headworks_tracker_wire::{Announce, Event};
 use std::net::IpAddr;
+use std::time::Duration;
+
+/// The time after which a forward is given up. A `retry in` costs no attempt, so without it a
+/// forwarder that always asks for more time would be asked for ever. By then the client has
+/// announced again, and the forwarder has dropped a peer whose `stopped` it did not take.
+const LIFETIME: Duration = Duration::from_secs(30 * 60);
 
 /// The pool's class of events: they go first, and displace regular announces from a full queue.
 pub(super) const EVENTS: Class = Class(0);
@@ -66,8 +72,29 @@ impl ForwardJob {
         }
     }
 
+    /// Returns the job of the pool. Every forward is made here, so that none lives for ever.
+    pub(super) fn into_job(self, class: Class, seed: &KeySeed) -> Job<ForwardJob> {
+        Job::new(self)
+            .class(class)
+            .flow(seed.flow(&self.client))
+            .targets(self.forwarder.target())
+            .key(key(&self.announce, self.forwarder, self.key_event(), seed))
+            .expire_in(LIFETIME)
+    }
+
     /// Whether this is an announce, as opposed to `completed` or `stopped`.
     pub(super) fn is_announce(&self) -> bool {
         self.key_event() == Event::None
     }
+}
+
+/// Returns the key of a forward. Of the forwards with one key only one is alive.
+pub(super) fn key(
+    announce: &Announce,
+    forwarder: ForwarderId,
+    event: Event,
+    seed: &KeySeed,
+) -> Key {
+    let name = (announce.info_hash, forwarder, announce.peer_id, event as u8);
+    seed.key(&name)
 }

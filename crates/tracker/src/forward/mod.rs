@@ -51,7 +51,7 @@ use headworks_pool::{Pool, Workers};
 use headworks_service::shutdown::Shutdown;
 use headworks_tracker_wire::{Announce, Event, InfoHash, PeerId};
 use own_addresses::OwnAddresses;
-use permits::HttpPermits;
+use permits::{HttpPermits, UdpPermits};
 use probe::Prober;
 use rate_limit::{LastRejected, RateLimiter};
 use select::Fanout;
@@ -99,6 +99,7 @@ pub(crate) struct Forwarding {
     pub(crate) outage: Arc<OutageDetector>,
     submitter: Submitter,
     queue: SubmitQueue,
+    udp_permits: Arc<UdpPermits>,
     limiter: RateLimiter,
     last_rejected: LastRejected,
 }
@@ -125,8 +126,11 @@ impl Forwarding {
             config.max_forwarder_workers,
             thresholds(config),
         ));
+        let udp_permits = Arc::<UdpPermits>::default();
+        udp_permits.set_requests(udp_requests(&active));
         let mut own_id = *b"-HW0001-............";
         own_id[8..16].copy_from_slice(&random()?.to_be_bytes());
+        let seed = KeySeed::new(random()?, random()?);
         let handler = ForwardHandler {
             state: state.clone(),
             client: client.clone(),
@@ -134,14 +138,15 @@ impl Forwarding {
             outage: outage.clone(),
             timers: timers.clone(),
             workers: workers.clone(),
-            permits: HttpPermits::new(requests),
+            http_permits: HttpPermits::new(requests),
+            udp_permits: udp_permits.clone(),
             own_id: PeerId(own_id),
             own_addresses: OwnAddresses::default(),
+            seed,
         };
         let pool = Pool::new(pool_config(&active), pool_workers(&active), handler)?;
         let for_fill = pool.clone();
         workers.set_fill(move |waiting| for_fill.pressure(waiting as u64).fill());
-        let seed = KeySeed::new(random()?, random()?);
         let prober = Prober {
             outage: outage.clone(),
             pool: pool.clone(),
@@ -163,6 +168,7 @@ impl Forwarding {
             outage,
             queue: SubmitQueue::start(submitter.clone()),
             submitter,
+            udp_permits,
             limiter: RateLimiter::new(Instant::now()),
             last_rejected: LastRejected::default(),
         })
@@ -219,6 +225,7 @@ impl Forwarding {
     pub(crate) fn reconfigure(&self, active: &ActiveConfig) -> Result<(), Error> {
         self.pool().reconfigure(pool_config(active))?;
         self.pool().set_workers(pool_workers(active));
+        self.udp_permits.set_requests(udp_requests(active));
         self.outage.set_networks(active.networks());
         let config = &active.config;
         self.submitter.workers.reconfigure(
@@ -424,13 +431,19 @@ fn thresholds(config: &TrackerConfig) -> Thresholds {
 /// worker or a permit hold a task, too, so each HTTP forwarder adds its own.
 fn pool_workers(active: &ActiveConfig) -> Workers {
     let config = &active.config;
-    let each = config.forwarder_concurrency as usize;
-    let all = active.listed_forwarders();
-    let (udp, http): (Vec<_>, Vec<_>) = all.partition(|(_, forwarder)| forwarder.is_udp());
-    let tasks = (udp.len() * each).min(config.forwarder_in_flight) + http.len() * each;
+    let http = (active.listed_forwarders()).filter(|(_, forwarder)| !forwarder.is_udp());
+    let tasks = udp_requests(active) + http.count() * config.forwarder_concurrency as usize;
     let mut workers = Workers::new(tasks.max(1), tasks.max(1));
     workers.thresholds = thresholds(config);
     workers
+}
+
+/// The most requests over UDP at once.
+fn udp_requests(active: &ActiveConfig) -> usize {
+    let config = &active.config;
+    let udp = (active.listed_forwarders()).filter(|(_, forwarder)| forwarder.is_udp());
+    let all = udp.count() * config.forwarder_concurrency as usize;
+    all.min(config.forwarder_in_flight)
 }
 
 fn pool_config(active: &ActiveConfig) -> Config {

@@ -1,6 +1,7 @@
 //! Admission of first announces: a rate limit, and a short memory of the client that found the
 //! queue full.
 
+use crate::client_counts::network;
 use crate::config::TrackerConfig;
 use headworks_core::{Cost, Rate, Time, TokenBucket};
 use parking_lot::Mutex;
@@ -37,21 +38,22 @@ impl RateLimiter {
     }
 }
 
-/// The last client that found the queue full. A client that announces a thousand torrents at once
-/// is rejected from here, without a thousand attempts on the pool while other clients wait.
+/// The network of the last client that found the queue full. A client that announces a thousand
+/// torrents at once is rejected from here, without a thousand attempts on the pool while other
+/// clients wait.
 #[derive(Default)]
-pub(super) struct LastRejected(Mutex<Option<(IpAddr, Instant)>>);
+pub(super) struct LastRejected(Mutex<Option<(u64, Instant)>>);
 
 impl LastRejected {
     pub(super) fn record(&self, client: IpAddr, now: Instant) {
-        *self.0.lock() = Some((client, now));
+        *self.0.lock() = Some((network(client), now));
     }
 
     /// Whether this client found the queue full a moment ago.
     pub(super) fn matches(&self, client: IpAddr, now: Instant) -> bool {
         let last = *self.0.lock();
         last.is_some_and(|(last, at)| {
-            last == client && now.saturating_duration_since(at) < REJECTION_MEMORY
+            last == network(client) && now.saturating_duration_since(at) < REJECTION_MEMORY
         })
     }
 }

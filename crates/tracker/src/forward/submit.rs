@@ -6,7 +6,7 @@
 //! announce thread takes the pool's lock only if it has to. The same task submits the forwards of
 //! torrents that are due by the [timers](super::timers).
 
-use super::job::{ANNOUNCES, EVENTS, FIRST_ANNOUNCES, ForwardJob};
+use super::job::{self, ANNOUNCES, EVENTS, FIRST_ANNOUNCES, ForwardJob};
 use super::outage::OutageDetector;
 use super::select::{self, Fanout, Selected};
 use super::timers::{Batch, DueTimers};
@@ -18,7 +18,7 @@ use crate::counters::Counters;
 use crate::forwarders::ForwarderId;
 use crate::state::TrackerState;
 use crate::swarms::Swarm;
-use headworks_core::{Class, Job, Key, KeySeed, Pressure, Reason};
+use headworks_core::{Class, KeySeed, Pressure, Reason};
 use headworks_pool::Pool;
 use headworks_tracker_wire::{Announce, Event, InfoHash};
 use std::sync::Arc;
@@ -31,10 +31,6 @@ use tokio::sync::oneshot;
 /// Submissions that may wait. When the queue is full, the announce thread runs its submission
 /// itself, so announces never arrive faster than they can be submitted.
 const QUEUE_SIZE: usize = 256;
-/// The time after which a forward is given up. A `retry in` costs no attempt, so without it a
-/// forwarder that always asks for more time would be asked for ever. By then the client has
-/// announced again, and the forwarder has dropped a peer whose `stopped` it did not take.
-const LIFETIME: Duration = Duration::from_secs(30 * 60);
 /// The time for which a torrent that found the pool full is not forwarded.
 const BACK_OFF: Seconds = 10;
 /// The time after which the forwarders beyond the limit of an announce are asked, unless a client
@@ -445,13 +441,7 @@ impl Submitter {
 
     /// Submits one forward.
     pub(super) fn submit(&self, forward: ForwardJob, class: Class) -> Result<(), Reason> {
-        let key = self.key(&forward.announce, forward.forwarder, forward.key_event());
-        let mut job = Job::new(forward)
-            .class(class)
-            .flow(self.seed.flow(&forward.client))
-            .targets(forward.forwarder.target())
-            .key(key)
-            .expire_in(LIFETIME);
+        let mut job = forward.into_job(class, &self.seed);
         if forward.is_announce() && self.state.active().config.announce_peers == AnnouncePeers::One
         {
             // Of the announces of a torrent that are delayed for one forwarder, one is enough for
@@ -466,15 +456,10 @@ impl Submitter {
     /// Cancels the queued announces of a peer to the given forwarders.
     pub(super) fn cancel(&self, announce: &Announce, forwarders: Vec<ForwarderId>) {
         for forwarder in forwarders {
-            let key = self.key(announce, forwarder, Event::None);
+            let key = job::key(announce, forwarder, Event::None, &self.seed);
             if let Some(ticket) = self.pool.find(key) {
                 self.pool.cancel(ticket);
             }
         }
-    }
-
-    fn key(&self, announce: &Announce, forwarder: ForwarderId, event: Event) -> Key {
-        let name = (announce.info_hash, forwarder, announce.peer_id, event as u8);
-        self.seed.key(&name)
     }
 }

@@ -4,6 +4,9 @@ mod access;
 mod drops;
 mod explanations;
 mod floods;
+mod in_flight_bounds;
+mod locks;
+mod outages;
 mod own_addresses;
 mod permits;
 mod places;
@@ -126,9 +129,12 @@ fn add_torrents(state: &TrackerState, forwarding: &Forwarding, torrents: u32) {
 /// With `HEADWORKS_FULL=1` there are ten thousand torrents and a hundred forwarders.
 #[tokio::test(start_paused = true)]
 async fn every_announce_is_sent_when_it_is_due() {
-    let (torrents, forwarders) = match std::env::var_os("HEADWORKS_FULL") {
-        Some(_) => (10_000, 100),
-        None => (300, 10),
+    // The last number is the most announces in a second, relative to the average of each round. A
+    // round is the sum of several delays, so it is denser in the middle. With few announces chance
+    // weighs more.
+    let (torrents, forwarders, densest) = match std::env::var_os("HEADWORKS_FULL") {
+        Some(_) => (10_000, 100, [1.5, 1.9, 2.2]),
+        None => (300, 10, [3.0; 3]),
     };
     type Asks = HashMap<(u16, InfoHash), Vec<Duration>>;
     let asks = Arc::new(Mutex::new(Asks::new()));
@@ -153,7 +159,7 @@ async fn every_announce_is_sent_when_it_is_due() {
         assert!(times.len() >= 4, "{times:?}");
         for (round, pair) in times.windows(2).enumerate() {
             let gap = (pair[1] - pair[0]).as_secs_f64();
-            assert!((1799.0..=1980.0).contains(&gap), "{gap} s after the last");
+            assert!((1800.0..=1980.0).contains(&gap), "{gap} s after the last");
             if let Some(round) = rounds.get_mut(round) {
                 *round.entry(pair[1].as_secs()).or_default() += 1;
             }
@@ -167,7 +173,8 @@ async fn every_announce_is_sent_when_it_is_due() {
         assert!(window >= least, "all within {window} s, not {least}");
         let (all, most) = (round.values().sum::<usize>(), round.values().max().unwrap());
         let mean = all as f64 / window as f64;
-        let limit = 3.0 * mean;
+        println!("round {number}: at most {most} in a second, {mean:.0} on average");
+        let limit = densest[number] * mean;
         assert!(
             *most as f64 <= limit,
             "{most} in a second, {mean} on average"

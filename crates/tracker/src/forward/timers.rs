@@ -77,7 +77,8 @@ impl DueTimers {
     /// Returns the time of an announce that is due after `seconds`: never early, and up to a tenth
     /// late. Announces of many torrents that began together are thus spread evenly.
     pub(super) fn plan(&self, now: Seconds, seconds: Seconds) -> Seconds {
-        let earliest = now.saturating_add(seconds);
+        // One more, because the present second may be nearly over.
+        let earliest = now.saturating_add(seconds).saturating_add(1);
         // A little less than a tenth, because the request itself comes later.
         let latest = earliest.saturating_add(seconds / 11);
         let mut inner = self.inner.lock();
@@ -183,7 +184,7 @@ mod tests {
             *per_second.keys().min().unwrap(),
             *per_second.keys().max().unwrap(),
         );
-        assert!(first >= 1900 && last <= 1900 + 180, "{first} to {last}");
+        assert!(first >= 1901 && last <= 1900 + 180, "{first} to {last}");
         let mean = ALL / (last - first + 1);
         assert!(last - first >= 160, "{first} to {last}");
         let most = *per_second.values().max().unwrap();

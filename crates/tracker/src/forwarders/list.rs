@@ -1,6 +1,7 @@
 //! Forwarders as the operator lists them.
 
 use super::host::Host;
+use super::skipped::{SkipReason, SkippedEntries};
 use crate::address_scope::AddressScope;
 use headworks_service::bounded_file;
 use headworks_service::config::Secret;
@@ -145,15 +146,26 @@ pub(crate) const MAX_FORWARDERS: usize = u16::MAX as usize;
 /// Removes entries that are the same tracker as an earlier one. The operator's word counts wherever
 /// it stands: an entry is only published if all lists that name it are public.
 pub(crate) fn dedup(list: &mut Vec<Forwarder>) {
+    take_duplicates(list, |forwarder| forwarder);
+}
+
+/// Removes such entries of something that has a forwarder, and returns them.
+pub(crate) fn take_duplicates<T>(
+    list: &mut Vec<T>,
+    forwarder: impl Fn(&mut T) -> &mut Forwarder,
+) -> Vec<T> {
     let key = |forwarder: &Forwarder| (forwarder.identity(), forwarder.ip);
-    let own = list.iter().filter(|forwarder| !forwarder.published);
+    let all = list.iter_mut().map(|entry| &*forwarder(entry));
+    let own = all.filter(|forwarder| !forwarder.published);
     let own: HashSet<_> = own.map(key).collect();
     let mut seen = HashSet::new();
-    list.retain_mut(|forwarder| {
+    let duplicates = list.extract_if(.., |entry| {
+        let forwarder = forwarder(entry);
         let key = key(forwarder);
         forwarder.published &= !own.contains(&key);
-        seen.insert(key)
+        !seen.insert(key)
     });
+    duplicates.collect()
 }
 
 /// The reason why a list of forwarders cannot be used.
@@ -176,6 +188,8 @@ pub struct List {
     pub forwarders: Vec<Forwarder>,
     /// The other entries.
     pub skipped: Vec<Skipped>,
+    /// The names of the entries of a public list that are the same forwarder as an earlier one.
+    pub(crate) duplicates: Vec<String>,
     /// The number of entries of a public list whose `ip`, `host` or `name` is ignored.
     pub ignored_fields: usize,
 }
@@ -206,7 +220,7 @@ pub struct Skipped {
 /// able to fill our memory nor to direct all trackers that use the list at one host.
 const MAX_PUBLISHED: usize = 1000;
 const MAX_PUBLISHED_OF_HOST: usize = 16;
-/// The most entries of a public list that are named as unusable.
+/// The most entries of a public list that are named as unusable, and as duplicates.
 const MAX_PUBLISHED_SKIPPED: usize = 10_000;
 
 /// A list that is being read.
@@ -261,10 +275,14 @@ impl Reader {
                 "forwarder `{name}` is in a private network, but its list is public"
             ));
         }
+        let name = forwarder.name();
         if !self.known.insert(forwarder.identity()) {
+            let duplicates = &mut self.list.duplicates;
+            if duplicates.len() < MAX_PUBLISHED_SKIPPED {
+                duplicates.push(name);
+            }
             return Ok(None);
         }
-        let name = forwarder.name();
         if self.list.forwarders.len() >= MAX_PUBLISHED {
             return Err(format!(
                 "forwarder `{name}` is left out: a public list may name {MAX_PUBLISHED}"
@@ -293,16 +311,14 @@ impl Reader {
 }
 
 impl List {
-    /// Logs the entries that cannot be used.
-    pub(crate) fn log_skipped(&self, name: &str) {
-        if let Some(first) = self.skipped.first() {
-            tracing::warn!(
-                list = name,
-                skipped = self.skipped.len(),
-                entry = first.entry,
-                reason = first.reason,
-                "entries of a list of forwarders cannot be used"
-            );
+    /// Counts and names the entries that are not used.
+    pub(crate) fn note_skipped(&self, name: &str, skipped: &mut SkippedEntries) {
+        for Skipped { entry, reason, .. } in &self.skipped {
+            let entry = format!("{entry}: {reason}");
+            skipped.add(name, &entry, SkipReason::Unusable);
+        }
+        for duplicate in &self.duplicates {
+            skipped.add(name, duplicate, SkipReason::Duplicate);
         }
         if self.ignored_fields > 0 {
             tracing::warn!(
@@ -558,6 +574,7 @@ mod tests {
         let twice = "udp://a.example:1\n".repeat(100) + "udp://b.example:1\n";
         let list = parse_from(ListOrigin::Public, "list", &twice).unwrap();
         assert!(list.skipped.is_empty(), "duplicates are no load");
+        assert_eq!(list.duplicates.len(), 99);
     }
 
     #[test]

@@ -6,12 +6,14 @@ mod list;
 mod rejections;
 mod score;
 mod secrets;
+mod skipped;
 mod state;
 
 pub(crate) use host::Host;
 pub use list::{Forwarder, List, ListError, Skipped, parse, read};
-pub(crate) use list::{ListOrigin, MAX_FORWARDERS, dedup, parse_from, port};
+pub(crate) use list::{ListOrigin, MAX_FORWARDERS, dedup, parse_from, port, take_duplicates};
 pub(crate) use secrets::shown_url;
+pub(crate) use skipped::{SkipReason, SkippedEntries};
 pub(crate) use state::{
     ForwarderAddress, ForwarderId, ForwarderState, Status, authorization, without_user,
 };

@@ -10,6 +10,9 @@ use http::{HeaderValue, Uri};
 
 /// The length from which a part of a URI may be a secret.
 const MIN_SECRET: usize = 4;
+/// The length from which such a part is a passkey that must not be sent elsewhere. Shorter parts
+/// are words, such as `tracker`, that other servers use as well.
+const MIN_PASSKEY: usize = 8;
 /// The longest text shown, in characters.
 const MAX_TEXT: usize = 300;
 /// The text in place of a secret.
@@ -27,6 +30,17 @@ pub(crate) fn redact(uri: &Uri, authorization: Option<&HeaderValue>, text: &str)
     text.chars().take(MAX_TEXT).collect()
 }
 
+/// Whether a redirect repeats a part of the URI `of` that may be a passkey, however either of them
+/// is written.
+pub(crate) fn repeats_secret(of: &Uri, authorization: Option<&HeaderValue>, to: &Uri) -> bool {
+    let target = to.path_and_query().map_or("", |target| target.as_str());
+    let targets = [Some(target.to_owned()), decoded(target)];
+    let mut secrets = secrets(of, authorization);
+    secrets.retain(|secret| secret.len() >= MIN_PASSKEY);
+    let mut targets = targets.iter().flatten();
+    targets.any(|target| secrets.iter().any(|secret| target.contains(secret)))
+}
+
 /// Returns the parts of a URI that may be secrets, as they are written and decoded, longest first.
 fn secrets(uri: &Uri, authorization: Option<&HeaderValue>) -> Vec<String> {
     let is_common = |part: &&str| ["announce", "announce.php", "scrape"].contains(part);
@@ -35,10 +49,7 @@ fn secrets(uri: &Uri, authorization: Option<&HeaderValue>) -> Vec<String> {
     let values = pairs.map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
     let mut found: Vec<String> = Vec::new();
     for part in segments.chain(values) {
-        let mut plain = vec![0; part.len()];
-        let length = percent_decode(part.as_bytes(), &mut plain);
-        let decoded = length.map(|length| String::from_utf8_lossy(&plain[..length]).into_owned());
-        found.extend([part.to_owned()].into_iter().chain(decoded));
+        found.extend([part.to_owned()].into_iter().chain(decoded(part)));
     }
     let encoded = authorization.and_then(|header| header.to_str().ok()?.strip_prefix("Basic "));
     if let Some(encoded) = encoded {
@@ -50,6 +61,13 @@ fn secrets(uri: &Uri, authorization: Option<&HeaderValue>) -> Vec<String> {
     found.retain(|part| part.len() >= MIN_SECRET);
     found.sort_by_key(|part| std::cmp::Reverse(part.len()));
     found
+}
+
+/// Returns a part of a URI without percent-encoding; `None` if that is malformed.
+fn decoded(part: &str) -> Option<String> {
+    let mut plain = vec![0; part.len()];
+    let length = percent_decode(part.as_bytes(), &mut plain)?;
+    Some(String::from_utf8_lossy(&plain[..length]).into_owned())
 }
 
 /// Returns the URL of a list as it may be shown: without user, password and query, and without path

@@ -5,7 +5,7 @@ use super::latency::Latency;
 use super::list::Forwarder;
 use super::rejections::Rejections;
 use super::score::Score;
-use super::secrets::redact;
+use super::secrets::{redact, repeats_secret};
 use crate::address_scope::AddressScope;
 use crate::counters::Count;
 use base64::Engine;
@@ -337,6 +337,11 @@ impl ForwarderState {
     /// Returns a text that the forwarder sent, fit to be shown: without its secrets.
     pub(crate) fn redact(&self, text: &str) -> String {
         redact(&self.uri, self.authorization.as_ref(), text)
+    }
+
+    /// Whether a redirect carries a part of the URI that may be a passkey.
+    pub(crate) fn is_secret_in(&self, redirect: &Uri) -> bool {
+        repeats_secret(&self.uri, self.authorization.as_ref(), redirect)
     }
 
     pub(crate) fn is_udp(&self) -> bool {

@@ -51,6 +51,17 @@ pub(super) fn ip_number<const N: usize>(packed: &[u8; N]) -> u128 {
     u128::from_be_bytes(bytes)
 }
 
+/// Returns the number of bytes of a compact address that count as one client: an IPv4 address, or
+/// the 64 bits of an IPv6 address that a provider assigns.
+pub(super) const fn network_len<const N: usize>() -> usize {
+    if N == 6 { 4 } else { 8 }
+}
+
+/// Returns the IPv6 network of an address without its port, as a number; `None` for IPv4.
+pub(super) fn v6_network(ip: u128) -> Option<u64> {
+    (ip >> 32 != 0xffff).then_some((ip >> 64) as u64)
+}
+
 /// Returns the scope of a compact address.
 pub(super) fn scope<const N: usize>(packed: &[u8; N]) -> AddressScope {
     AddressScope::of(Ipv6Addr::from_bits(ip_number(packed)).into())

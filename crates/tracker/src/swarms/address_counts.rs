@@ -1,5 +1,6 @@
 //! Counts of distinct IP addresses in a swarm, kept up to date as peers come and go.
 
+use super::address::v6_network;
 use foldhash::quality::RandomState;
 use hashbrown::HashMap;
 
@@ -26,7 +27,28 @@ pub(super) struct AddressCounts {
     seeders: u32,
     leechers: u32,
     few: Vec<(u128, PeerCounts)>,
-    many: Option<Box<HashMap<u128, PeerCounts, RandomState>>>,
+    many: Option<Box<Many>>,
+}
+
+/// The addresses of a large swarm.
+#[derive(Debug, Default)]
+struct Many {
+    ips: HashMap<u128, PeerCounts, RandomState>,
+    /// The numbers of peers of IPv6 networks. One client has as many addresses as it likes in one.
+    networks: HashMap<u64, u32, RandomState>,
+}
+
+impl Many {
+    fn count_network(&mut self, ip: u128, before: u32, after: u32) {
+        let Some(network) = v6_network(ip) else {
+            return;
+        };
+        let count = self.networks.entry(network).or_default();
+        *count = *count + after - before;
+        if *count == 0 {
+            self.networks.remove(&network);
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,6 +63,10 @@ impl PeerCounts {
             Role::Seeder => &mut self.seeders,
             Role::Leecher => &mut self.leechers,
         }
+    }
+
+    fn peers(self) -> u32 {
+        self.seeders + self.leechers
     }
 
     /// Returns the contribution of the address to the totals of seeders and leechers.
@@ -59,14 +85,23 @@ impl AddressCounts {
         (self.seeders as usize, self.leechers as usize)
     }
 
-    /// Returns the number of peers at an address.
-    pub(super) fn peers_at(&self, ip: u128) -> usize {
-        let few = || self.few.iter().find(|(other, _)| *other == ip);
-        let counts = match &self.many {
-            Some(many) => many.get(&ip).copied(),
-            None => few().map(|(_, counts)| *counts),
+    /// Returns the number of peers in the network of a client: at its IPv4 address, or in its IPv6
+    /// network.
+    pub(super) fn peers_in_network_of(&self, ip: u128) -> usize {
+        let network = v6_network(ip);
+        let is_same = |other: u128| match network {
+            Some(network) => v6_network(other) == Some(network),
+            None => other == ip,
         };
-        counts.map_or(0, |counts| (counts.seeders + counts.leechers) as usize)
+        let count = match (&self.many, network) {
+            (Some(many), Some(network)) => many.networks.get(&network).copied(),
+            (Some(many), None) => many.ips.get(&ip).map(|counts| counts.peers()),
+            (None, _) => {
+                let same = self.few.iter().filter(|(other, _)| is_same(*other));
+                Some(same.map(|(_, counts)| counts.peers()).sum())
+            }
+        };
+        count.unwrap_or(0) as usize
     }
 
     pub(super) fn add(&mut self, ip: u128, role: Role) {
@@ -82,9 +117,13 @@ impl AddressCounts {
 
     fn change(&mut self, ip: u128, change: impl FnOnce(&mut PeerCounts)) {
         let peers = self.entry(ip);
-        let before = peers.contribution();
+        let before = *peers;
         change(peers);
-        let after = peers.contribution();
+        let after = *peers;
+        if let Some(many) = &mut self.many {
+            many.count_network(ip, before.peers(), after.peers());
+        }
+        let (before, after) = (before.contribution(), after.contribution());
         self.seeders = self.seeders + after.0 - before.0;
         self.leechers = self.leechers + after.1 - before.1;
         if after == (0, 0) {
@@ -94,11 +133,15 @@ impl AddressCounts {
 
     fn entry(&mut self, ip: u128) -> &mut PeerCounts {
         if self.many.is_none() && self.few.len() >= SCAN_LIMIT {
-            self.many = Some(Box::new(self.few.drain(..).collect()));
-            self.few = Vec::new();
+            let mut many = Box::<Many>::default();
+            for (ip, counts) in std::mem::take(&mut self.few) {
+                many.count_network(ip, 0, counts.peers());
+                many.ips.insert(ip, counts);
+            }
+            self.many = Some(many);
         }
         match &mut self.many {
-            Some(many) => many.entry(ip).or_default(),
+            Some(many) => many.ips.entry(ip).or_default(),
             None => {
                 let index = self.few.iter().position(|(other, _)| *other == ip);
                 let index = index.unwrap_or_else(|| {
@@ -116,8 +159,8 @@ impl AddressCounts {
     fn remove_address(&mut self, ip: u128) {
         match &mut self.many {
             Some(many) => {
-                many.remove(&ip);
-                if many.is_empty() {
+                many.ips.remove(&ip);
+                if many.ips.is_empty() {
                     self.many = None;
                 }
             }

@@ -4,6 +4,7 @@
 use super::address::{PackedAddress, ip_number};
 use super::by_forwarder::ByForwarder;
 use super::cached_peers::CachedPeers;
+use crate::client_counts::network;
 use crate::clock::Seconds;
 use crate::forwarders::ForwarderId;
 use headworks_tracker_wire::{Announce, Event, PeerId};
@@ -241,8 +242,9 @@ impl AnnounceRecord {
     /// more than `client`: one client must not take the places of all others.
     fn evict_for(&mut self, client: IpAddr) -> Option<AnnouncedPeer> {
         let count = |client: IpAddr| {
-            let of_client = self.peers.iter().filter(|peer| peer.client == client);
-            of_client.count()
+            let all = self.peers.iter();
+            let same = all.filter(|peer| network(peer.client) == network(client));
+            same.count()
         };
         let all = self.peers.iter().enumerate();
         let (index, peer) = all.max_by_key(|(_, peer)| count(peer.client))?;
@@ -502,11 +504,11 @@ impl AnnounceRecord {
         }
     }
 
-    /// Returns the number of cached peers with the same IP address.
+    /// Returns the number of cached peers in the network of a client.
     pub(super) fn cached_at(&self, address: &PackedAddress) -> usize {
         match address {
-            PackedAddress::V4(address) => self.v4.count_ip(address),
-            PackedAddress::V6(address) => self.v6.count_ip(address),
+            PackedAddress::V4(address) => self.v4.count_network(address),
+            PackedAddress::V6(address) => self.v6.count_network(address),
         }
     }
 

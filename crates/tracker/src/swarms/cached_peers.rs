@@ -1,6 +1,6 @@
 //! Peers that forwarders reported, of one address family.
 
-use super::address::scope;
+use super::address::{network_len, scope};
 use super::sample::PeerSample;
 use crate::address_scope::ScopeSet;
 use crate::clock::Seconds;
@@ -44,11 +44,12 @@ impl<const N: usize> CachedPeers<N> {
         all.map(|(address, origin)| (*address, origin.forwarder, origin.last_seen))
     }
 
-    /// Returns the number of peers with the same IP address: all but the port of the compact form.
-    pub(super) fn count_ip(&self, address: &[u8; N]) -> usize {
-        let ip = |other: &[u8; N]| other[..N - 2].cmp(&address[..N - 2]);
-        let below = self.addresses.partition_point(|other| ip(other).is_lt());
-        let up_to = self.addresses.partition_point(|other| ip(other).is_le());
+    /// Returns the number of peers in the network of a client.
+    pub(super) fn count_network(&self, address: &[u8; N]) -> usize {
+        let length = network_len::<N>();
+        let network = |other: &[u8; N]| other[..length].cmp(&address[..length]);
+        let below = (self.addresses).partition_point(|other| network(other).is_lt());
+        let up_to = (self.addresses).partition_point(|other| network(other).is_le());
         up_to - below
     }
 

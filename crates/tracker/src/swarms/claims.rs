@@ -1,6 +1,7 @@
 //! Peers at an address that their client claimed with `ip=`.
 
 use super::address::PackedAddress;
+use crate::client_counts::network;
 use foldhash::quality::RandomState;
 use hashbrown::HashMap;
 use std::net::IpAddr;
@@ -33,13 +34,15 @@ impl Claims {
         self.0.remove(address);
     }
 
-    /// Returns the number of addresses that a client claimed.
+    /// Returns the number of addresses that the network of a client claimed.
     pub(super) fn by(&self, client: IpAddr) -> usize {
-        self.0.values().filter(|other| **other == client).count()
+        let same = |other: &&IpAddr| network(**other) == network(client);
+        self.0.values().filter(same).count()
     }
 
-    /// Returns the number of claimed addresses with that IP address.
-    pub(super) fn at(&self, ip: IpAddr) -> usize {
-        self.0.keys().filter(|address| address.ip() == ip).count()
+    /// Returns the number of claimed addresses in the network of a client.
+    pub(super) fn at(&self, client: IpAddr) -> usize {
+        let same = |address: &&PackedAddress| network(address.ip()) == network(client);
+        self.0.keys().filter(same).count()
     }
 }

@@ -3,7 +3,7 @@
 //! Addresses are stored contiguously in compact form, so a response is a slice copy. Seeders
 //! precede leechers: one number counts both, and a response for a seeder copies leechers only.
 
-use super::address::scope;
+use super::address::{network_len, scope};
 use super::sample::PeerSample;
 use crate::address_scope::ScopeSet;
 use crate::clock::Seconds;
@@ -96,10 +96,11 @@ impl<const N: usize> Peers<N> {
         all.map(|address| u16::from_be_bytes([address[N - 2], address[N - 1]]))
     }
 
-    /// Returns the number of peers with the same IP address: all but the port of the compact form.
-    /// The addresses are contiguous, so that this is quick even in a large swarm.
-    pub(super) fn count_ip(&self, at: &[u8; N]) -> usize {
-        let same = |other: &&[u8; N]| other[..N - 2] == at[..N - 2];
+    /// Returns the number of peers in the network of a client. The addresses are contiguous, so
+    /// that this is quick even in a large swarm.
+    pub(super) fn count_network(&self, at: &[u8; N]) -> usize {
+        let length = network_len::<N>();
+        let same = |other: &&[u8; N]| other[..length] == at[..length];
         self.addresses.iter().filter(same).count()
     }
 

@@ -281,23 +281,23 @@ impl Swarm {
         added
     }
 
-    /// Returns the number of local peers that a client announced.
+    /// Returns the number of local peers that the network of a client announced.
     pub(crate) fn peers_of(&self, client: IpAddr, by: CountBy) -> usize {
         let address = PackedAddress::new(client, 0);
-        let at_its_ip = match (by, &address) {
+        let in_network = match (by, &address) {
             (CountBy::Ip, address) => {
                 // Cached peers are counted there, too, but a client has no part in those.
                 let record = self.record.as_ref();
                 let cached = record.map_or(0, |record| record.cached_at(address));
-                let all = self.addresses.peers_at(address.ip_number());
+                let all = self.addresses.peers_in_network_of(address.ip_number());
                 all.saturating_sub(cached)
             }
-            (CountBy::Peer, PackedAddress::V4(address)) => self.v4.count_ip(address),
-            (CountBy::Peer, PackedAddress::V6(address)) => self.v6.count_ip(address),
+            (CountBy::Peer, PackedAddress::V4(address)) => self.v4.count_network(address),
+            (CountBy::Peer, PackedAddress::V6(address)) => self.v6.count_network(address),
         };
         match &self.claims {
-            Some(claims) => (at_its_ip + claims.by(client)).saturating_sub(claims.at(client)),
-            None => at_its_ip,
+            Some(claims) => (in_network + claims.by(client)).saturating_sub(claims.at(client)),
+            None => in_network,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Lists of forwarders that are published at a URL.
 
-use crate::support::{Behaviour, Forwarder, Running, until};
+use crate::support::{Behaviour, Forwarder, Running, config, until};
+use tokio::io::AsyncWriteExt;
 
 fn ok(etag: &str, body: &str) -> Behaviour {
     let length = body.len();
@@ -117,5 +118,29 @@ async fn a_list_is_in_force_while_another_server_is_silent() {
     let failed = "headworks_tracker_list_fetches_total{result=\"failed\"}";
     assert_eq!(running.metric(failed).await, 0.0, "the other still waits");
     assert_eq!(silent.requests.lock().unwrap().len(), 1);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_during_a_fetch_is_not_undone() {
+    let folder = Folder::new("reload");
+    let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let settings = format!(
+        "forwarder_lists = ['http://{}/l']\nforwarder_lists_folder = '{}'",
+        server.local_addr().unwrap(),
+        folder.0.display()
+    );
+    let running = Running::start(&settings);
+    let (mut stream, _) = server.accept().await.unwrap();
+    let listen = "workers = 2\nlisten = '127.0.0.1:0'\nudp_listen = '127.0.0.1:0'\n";
+    let more = "\n[[tracker.forwarders]]\nuri = 'udp://127.0.0.1:11'";
+    let reloaded = config(&format!("{listen}{settings}{more}"));
+    running.tracker.apply(&reloaded).unwrap();
+    assert_eq!(running.tracker.forwarders(), 1);
+    let Behaviour::Raw(response) = ok("\"one\"", "udp://127.0.0.1:9/announce\n") else {
+        unreachable!("a raw response");
+    };
+    stream.write_all(&response).await.unwrap();
+    until("both are in force", || running.tracker.forwarders() == 2).await;
     running.stop().await;
 }

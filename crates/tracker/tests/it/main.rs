@@ -12,4 +12,5 @@ mod ownership;
 mod pages;
 mod reachability;
 mod real_clients;
+mod redirects;
 mod support;

@@ -74,6 +74,12 @@ impl UdpClient {
         let path = path.map_or("", |path| path.as_str());
         let path = if path == "/" { "" } else { path };
         let pause = query.forwarder.latency.retransmit();
+        let mut in_use = ConnectionInUse {
+            client: self,
+            to,
+            connection,
+            responded: false,
+        };
         let packet = self
             .socket(to)?
             .exchange(to, pause, |transaction, out| {
@@ -81,6 +87,7 @@ impl UdpClient {
                 udp::write_announce(connection, transaction, &query.announce, path, out);
             })
             .await?;
+        in_use.responded = true;
         *query.forwarder.last_address.lock() = Some(to.ip());
         match udp::parse_response(&packet) {
             Some(Response::Announce {
@@ -230,6 +237,29 @@ impl UdpClient {
                 Ok((to, connection))
             }
             _ => Err(ClientError::Malformed("not a connect response".into())),
+        }
+    }
+}
+
+/// A connection id in use. It is forgotten if nothing responds to it, also when the request is
+/// dropped at its timeout: otherwise a dead address would seem to connect at once, before another
+/// one can.
+struct ConnectionInUse<'a> {
+    client: &'a UdpClient,
+    to: SocketAddr,
+    connection: ConnectionId,
+    responded: bool,
+}
+
+impl Drop for ConnectionInUse<'_> {
+    fn drop(&mut self) {
+        if self.responded {
+            return;
+        }
+        let mut connections = self.client.connections.lock();
+        let known = connections.get(&self.to);
+        if known.is_some_and(|(connection, _)| *connection == self.connection) {
+            connections.remove(&self.to);
         }
     }
 }

@@ -1,7 +1,11 @@
 use super::*;
+use crate::client::TrackerClient;
 use crate::forwarders::Forwarder;
+use headworks_service::outbound::{Outbound, OutboundConfig};
 use headworks_tracker_wire::udp::Request;
 use headworks_tracker_wire::{Announce, Counts};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::UdpSocket;
 
 fn client() -> UdpClient {
@@ -130,6 +134,66 @@ async fn the_family_that_responds_is_used() {
     let (to, _) = client.connect_first(&forwarder, &both).await.unwrap();
     assert!(to.is_ipv6());
     assert_eq!(*forwarder.responding_address.lock(), Some(to));
+}
+
+/// Answers the first announce and none after it. Returns the number of packets so far.
+fn respond_once(socket: UdpSocket) -> Arc<AtomicUsize> {
+    let packets = Arc::<AtomicUsize>::default();
+    let count = packets.clone();
+    tokio::spawn(async move {
+        let (mut buffer, mut silent) = ([0; 2048], false);
+        while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+            count.fetch_add(1, Ordering::Relaxed);
+            let mut out = Vec::new();
+            match udp::parse_request(&buffer[..length]) {
+                Ok(Request::Connect { transaction }) if !silent => {
+                    udp::write_connect_response(transaction, 9, &mut out);
+                }
+                Ok(Request::Announce { transaction, .. }) if !silent => {
+                    silent = true;
+                    udp::write_announce_response(transaction, 900, Counts::default(), &mut out);
+                }
+                _ => continue,
+            }
+            let _ = socket.send_to(&out, from).await;
+        }
+    });
+    packets
+}
+
+#[tokio::test]
+async fn an_address_that_falls_silent_is_left_for_the_other_family() {
+    let v4 = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let port = v4.local_addr().unwrap().port();
+    let v4_packets = respond_once(v4);
+    let both = [
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        SocketAddr::from((Ipv6Addr::LOCALHOST, port)),
+    ];
+    let names = DnsCache::with_lookup(move |_| Box::pin(async move { Ok(both.to_vec()) }));
+    let proxies = hyper_util::client::proxy::matcher::Matcher::builder().build();
+    let outbound = Outbound::with_proxies(&OutboundConfig::default(), proxies).unwrap();
+    let client = TrackerClient {
+        udp: UdpClient::new(names).unwrap(),
+        ..TrackerClient::new(outbound).unwrap()
+    };
+    let forwarder = state(&format!("udp://both.example:{port}"));
+    let announce = Announce::default();
+    let query = AnnounceQuery::new(&forwarder, &announce);
+    // Only IPv4 answers at first.
+    client.announce(&query, Duration::MAX).await.unwrap();
+    assert_eq!(*forwarder.responding_address.lock(), Some(both[0]));
+    let v6 = UdpSocket::bind(both[1]).await.unwrap();
+    let _task = respond(v6);
+    // The forwarder may be slow, so the limit is what ends the wait.
+    let timeout = Duration::from_millis(200);
+    let result = client.announce(&query, timeout).await;
+    assert_eq!(result, Err(ClientError::Timeout));
+    let before = v4_packets.load(Ordering::Relaxed);
+    let result = client.announce(&query, Duration::MAX).await;
+    assert!(result.is_ok(), "{result:?}");
+    assert_eq!(*forwarder.last_address.lock(), Some(both[1].ip()));
+    assert!(v4_packets.load(Ordering::Relaxed) <= before + 1, "one try");
 }
 
 #[test]

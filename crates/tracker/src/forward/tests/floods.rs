@@ -1,6 +1,7 @@
 //! Clients that announce more often than they should.
 
 use super::*;
+use crate::config::CountBy;
 
 /// The events that the forwarder received, with the first byte of the peer id and the port.
 type Log = Arc<Mutex<Vec<(Event, u8, u16)>>>;
@@ -94,6 +95,77 @@ async fn one_address_does_not_take_the_places_of_all_clients() {
     }
     assert_eq!(count(&log, Event::Stopped), 1, "one made room, once");
     assert_eq!(count(&log, Event::Started), 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_ipv6_network_does_not_take_the_places_of_all_clients() {
+    let (handler, log) = start_logged();
+    let send_peer = |client: &str, id: u8| {
+        let mut announce = announce(1, Event::Started);
+        announce.peer_id.0[0] = id;
+        send_from(client.parse().unwrap(), &handler, announce);
+    };
+    for id in 1..=10 {
+        send_peer(&format!("2600:1:2:3::{id:x}"), id);
+    }
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    send_peer("2600:1:2:4::1", 99);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(
+        log.lock().contains(&(Event::Started, 99, 6881)),
+        "{:?}",
+        log.lock()
+    );
+    assert_eq!(count(&log, Event::Stopped), 1, "one made room");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_ipv6_network_stores_no_more_peers_than_one_address() {
+    for count_by in [CountBy::Ip, CountBy::Peer] {
+        let config = TrackerConfig {
+            max_peers_per_client: 20,
+            allow_ip_parameter: true,
+            count_by,
+            ..TrackerConfig::default()
+        };
+        let (state, forwarding) = start_with(&config, Box::new(|_, _| (DELAY, no_peers())));
+        let handler = AnnounceHandler { state, forwarding };
+        let stored = || {
+            let hash = announce(1, Event::None).info_hash;
+            let peers = (handler.state.swarms).with_existing(&hash, |swarm| swarm.local_peers());
+            peers.unwrap_or_default()
+        };
+        let send_peer = |client: &str, port: u16, event: Event| {
+            let mut announce = announce(1, event);
+            announce.port = port;
+            send_from(client.parse().unwrap(), &handler, announce);
+        };
+        for number in 1..=200 {
+            send_peer(&format!("2600:1:2:3::{number:x}"), 1, Event::Started);
+        }
+        assert_eq!(stored(), 20, "{count_by:?}: one for each address at most");
+        for number in 1..=200 {
+            send_peer("2600:1:2:4::1", number, Event::Started);
+        }
+        assert_eq!(stored(), 40, "{count_by:?}: another network");
+        send_peer("2600:1:2:3::1", 1, Event::Stopped);
+        for number in 300..=500 {
+            send_peer(&format!("2600:1:2:3::{number:x}"), 1, Event::Started);
+        }
+        assert_eq!(
+            stored(),
+            40,
+            "{count_by:?}: in the place of the one that left"
+        );
+        // An address that is claimed with `ip=` counts for the network that claims it.
+        for number in 1..=50 {
+            let mut announce = announce(1, Event::Started);
+            announce.ip = Some([10, 0, 0, number].into());
+            let client = format!("2600:1:2:5::{number:x}");
+            send_from(client.parse().unwrap(), &handler, announce);
+        }
+        assert_eq!(stored(), 60, "{count_by:?}: claimed");
+    }
 }
 
 #[tokio::test(start_paused = true)]

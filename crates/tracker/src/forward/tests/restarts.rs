@@ -115,3 +115,25 @@ async fn a_client_that_leaves_for_good_after_a_restart_is_stopped() {
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(events(&log), [Event::Started, Event::Stopped]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_that_waited_for_its_announce_is_given_up_after_half_an_hour() {
+    let (handler, log) = start_logged(|event, _| match event {
+        Event::Stopped => {
+            let busy = b"d14:failure reason4:busy8:retry ini0ee";
+            (DELAY, Ok(response::parse(busy).unwrap()))
+        }
+        _ => (Duration::from_secs(4), no_peers()),
+    });
+    send(&handler, announce(1, Event::Started));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    send(&handler, announce(1, Event::Stopped));
+    tokio::time::sleep(Duration::from_secs(2 * 3600)).await;
+    let events = events(&log);
+    let stopped = events.iter().filter(|event| **event == Event::Stopped);
+    let stopped = stopped.count();
+    assert!(
+        (20..=31).contains(&stopped),
+        "{stopped} times, once per minute"
+    );
+}

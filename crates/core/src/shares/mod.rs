@@ -83,8 +83,9 @@ use crate::id::Flow;
 use crate::time::Time;
 use gate::{Amount, part};
 use ledger::{NodeAccount, clip};
-use settings::WITHDRAW_AFTER;
+use settings::{LONGEST_LOOK, WITHDRAW_AFTER};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use wanted::Wanted;
 
 /// The allocator: divides the limits of a fleet among its nodes. See the [module](self).
@@ -96,6 +97,8 @@ pub struct Shares {
     nodes: BTreeMap<NodeId, NodeAccount>,
     /// Until then, shares are only lowered: somebody may have one that is not known yet.
     learns_until: Time,
+    /// When reports were taken last.
+    looked: Time,
     wanted: Wanted,
     /// Flows that allocations name, because they have a limit and had demand.
     named: BTreeSet<Flow>,
@@ -114,6 +117,7 @@ impl Shares {
             },
             nodes: BTreeMap::new(),
             learns_until: now + LEARN_FOR,
+            looked: now,
             wanted: Wanted::default(),
             named: BTreeSet::new(),
         }
@@ -167,7 +171,25 @@ impl Shares {
     /// Whether it only lowers shares, because it knows too little.
     #[must_use]
     pub fn is_learning(&self, now: Time) -> bool {
-        now < self.learns_until
+        now < self.learns_until + self.missed(now)
+    }
+
+    /// The time in which this allocator could hear nobody.
+    fn missed(&self, now: Time) -> Duration {
+        now.since(self.looked).saturating_sub(LONGEST_LOOK)
+    }
+
+    /// Leaves out of every span the time in which this allocator could hear nobody. Nodes could
+    /// not reach the exchange either, or were heard by nobody: that is not their silence.
+    fn skip_missed(&mut self, now: Time) {
+        let missed = self.missed(now);
+        if !missed.is_zero() {
+            self.learns_until += missed;
+            for node in self.nodes.values_mut() {
+                node.heard += missed;
+            }
+        }
+        self.looked = self.looked.max(now);
     }
 
     /// Divides other limits from now on.
@@ -183,6 +205,7 @@ impl Shares {
 
     /// Takes a node's report. One that is not newer than the last is ignored.
     pub fn report(&mut self, now: Time, report: &Report) {
+        self.skip_missed(now);
         let known = self.nodes.get(&report.node).map_or(0, |node| node.seen);
         if report.number <= known {
             return;
@@ -208,6 +231,7 @@ impl Shares {
 
     /// Decides what every node may use from now on.
     pub fn allocate(&mut self, now: Time) -> Round {
+        self.skip_missed(now);
         self.stamp.number += 1;
         self.drop_lost(now);
         let live = self.live(now);

@@ -77,5 +77,9 @@ pub(crate) const WITHDRAW_AFTER: Duration = Duration::from_millis(3500);
 /// For how long an allocator that knows of no grants only lowers shares.
 pub const LEARN_FOR: Duration = Duration::from_secs(4);
 
+/// An allocator that has not looked for longer than this has missed the rest: it is silence of its
+/// own, and not of the nodes.
+pub(crate) const LONGEST_LOOK: Duration = Duration::from_secs(1);
+
 /// How long a slot stays with a node when there are fewer than nodes that want one.
 pub(crate) const TURN: Duration = Duration::from_millis(1500);

@@ -246,6 +246,92 @@ fn a_lost_share_is_withheld_reclaimed_or_forgotten() {
     }
 }
 
+/// Between two looks at the reports, a silent node may come back and apply a grant that it had not
+/// received yet.
+#[test]
+fn a_share_is_reclaimed_only_after_it_was_withdrawn() {
+    let on_loss = OnLoss::Closed {
+        request_timeout: None,
+    };
+    let mut fleet = Fleet::new(limits(100.0, 10), on_loss);
+    let busy = |node: u64| vec![demand(3, node, 1e4, 10.0)];
+    fleet.settle(&[(1, busy(1)), (2, busy(2))]);
+    let lost = fleet.now;
+    while fleet.now.since(lost) < Duration::from_millis(3_250) {
+        fleet.tick(&[(1, busy(1))]);
+    }
+    // The next look is late, but not so late that the allocator missed anything.
+    fleet.now += Duration::from_millis(700);
+    let round = fleet.tick(&[(1, busy(1))]);
+    assert!(fleet.now.since(lost) > RECLAIM_AFTER);
+    assert_eq!(round.allocations[&NodeId(2)].share, Share::default());
+    assert!(
+        rate(&round, 1) < 51.0,
+        "it may still apply the grant before"
+    );
+    // Nobody knows whether that was published.
+    fleet.shares.not_published();
+    let round = fleet.tick(&[(1, busy(1))]);
+    assert!(
+        rate(&round, 1) < 51.0,
+        "it may still apply the grant before"
+    );
+    let round = fleet.tick(&[(1, busy(1))]);
+    assert!(rate(&round, 1) > 99.0, "it was withdrawn");
+}
+
+/// The shared server was away: the allocator heard nobody, and nobody is lost for that.
+#[test]
+fn time_in_which_the_allocator_could_not_look_is_no_silence() {
+    let request_timeout = None;
+    for on_loss in [OnLoss::Keep, OnLoss::Closed { request_timeout }] {
+        let mut fleet = Fleet::new(limits(100.0, 10), on_loss);
+        let busy = |node: u64| vec![demand(3, node, 1e4, 10.0)];
+        fleet.settle(&[(1, busy(1)), (2, busy(2))]);
+        fleet.now += Duration::from_secs(11 * 60);
+        let round = fleet.tick(&[(1, busy(1))]);
+        assert!(round.bounds.contains_key(&NodeId(2)), "{on_loss:?}");
+        assert!(
+            rate(&round, 1) < 51.0,
+            "the other one may still use its share"
+        );
+        // Silence that it sees itself counts as ever.
+        let back = fleet.now;
+        while rate(&fleet.tick(&[(1, busy(1))]), 1) < 51.0 {}
+        let silent = fleet.now.since(back);
+        match on_loss {
+            OnLoss::Keep => assert!(silent > Duration::from_secs(598), "{silent:?}"),
+            OnLoss::Closed { .. } => assert!(silent <= RECLAIM_AFTER, "{silent:?}"),
+        }
+    }
+}
+
+/// The same while it learns: nodes that could not report are not known to have nothing.
+#[test]
+fn an_allocator_does_not_learn_while_it_cannot_look() {
+    let mut shares = Shares::new(limits(100.0, 10), ShareSettings::default(), Time::ZERO);
+    let report = |number| Report {
+        node: NodeId(1),
+        number,
+        ..Report::default()
+    };
+    shares.report(Time::from_secs(1), &report(1));
+    let now = Time::from_secs(60);
+    shares.report(now, &report(2));
+    assert!(shares.is_learning(now));
+    let round = shares.allocate(now);
+    assert!(rate(&round, 1) == 0.0, "somebody may have everything");
+    let now = now + LEARN_FOR;
+    assert!(shares.is_learning(now), "it has not looked since");
+    for step in 0..20 {
+        shares.report(
+            Time::from_secs(60) + Duration::from_millis(250) * step,
+            &report(3 + u64::from(step)),
+        );
+    }
+    assert!(!shares.is_learning(Time::from_secs(65)));
+}
+
 #[test]
 fn a_leaving_node_gives_its_share_back_at_once() {
     let mut fleet = Fleet::new(limits(100.0, 10), OnLoss::Keep);

@@ -79,6 +79,8 @@ pub struct Fleet {
     now: Time,
     nodes: Vec<Node>,
     exchange: Exchange,
+    /// Whether messages reach the exchange at all.
+    reachable: bool,
     messages: Vec<(Time, Message)>,
     auditor: Auditor,
     ids: u128,
@@ -96,6 +98,7 @@ impl Fleet {
             now,
             nodes: Vec::new(),
             exchange: Exchange::default(),
+            reachable: true,
             messages: Vec::new(),
             ids: 0,
             spec,
@@ -186,6 +189,11 @@ impl Fleet {
     /// Cuts a node off from the exchange, or connects it again.
     pub fn set_connected(&mut self, node: usize, connected: bool) {
         self.nodes[node].connected = connected;
+    }
+
+    /// Takes the exchange away from all nodes, or brings it back with everything that it had.
+    pub fn set_reachable(&mut self, reachable: bool) {
+        self.reachable = reachable;
     }
 
     /// Ends a node's process.
@@ -281,7 +289,8 @@ impl Fleet {
                 Message::Answer(node, id, sent, allocation) => {
                     let now = self.now;
                     let node = &mut self.nodes[node];
-                    if node.connected && node.share.id() == id && node.state != NodeState::Dead {
+                    let arrives = self.reachable && node.connected;
+                    if arrives && node.share.id() == id && node.state != NodeState::Dead {
                         node.receive(now, sent, Option::as_ref(&allocation));
                     }
                 }
@@ -292,7 +301,7 @@ impl Fleet {
     /// A report reaches the exchange.
     fn exchange(&mut self, place: usize, sent: Time, report: Report) {
         let (id, leaves) = (report.node, report.leaves);
-        if !self.nodes[place].connected {
+        if !self.reachable || !self.nodes[place].connected {
             return;
         }
         let allocation = self.exchange.exchange(report);

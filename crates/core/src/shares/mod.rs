@@ -253,14 +253,14 @@ impl Shares {
 
     /// Reclaims the shares of nodes that have stopped, and forgets those that are gone.
     fn drop_lost(&mut self, now: Time) {
-        let ShareSettings {
-            on_loss,
-            forget_after,
-            ..
-        } = self.settings;
+        let settings = self.settings;
+        let forget_after = settings.forget_after;
         self.nodes.retain(|_, node| {
             let silent = now.since(node.heard);
-            match on_loss {
+            if node.leaves && silent >= settings.leave_after {
+                return false;
+            }
+            match node.on_loss(&settings) {
                 OnLoss::Keep => silent < forget_after,
                 OnLoss::Closed { request_timeout } => {
                     if silent >= RECLAIM_AFTER && node.withdrawn {
@@ -278,14 +278,13 @@ impl Shares {
 
     /// The nodes that take part: heard of lately, and not about to leave.
     fn live(&self, now: Time) -> Vec<NodeId> {
-        let silence = match self.settings.on_loss {
+        let longest = |node: &NodeAccount| match node.on_loss(&self.settings) {
             OnLoss::Keep => RECLAIM_AFTER,
             OnLoss::Closed { .. } => WITHDRAW_AFTER,
         };
-        let live = self
-            .nodes
-            .iter()
-            .filter(|(_, node)| node.seen > 0 && !node.leaves && now.since(node.heard) < silence);
+        let live = self.nodes.iter().filter(|(_, node)| {
+            node.seen > 0 && !node.leaves && now.since(node.heard) < longest(node)
+        });
         live.map(|(id, _)| *id).collect()
     }
 
@@ -321,7 +320,10 @@ impl Shares {
             });
             learning || is_named || wanted.contains(flow)
         });
-        self.named.extend(wanted);
+        // An allocation must fit into a message. Flows beyond that have the part of any other.
+        let room = self.settings.most_flows.saturating_sub(self.named.len());
+        wanted.retain(|flow| !self.named.contains(flow));
+        self.named.extend(wanted.into_iter().take(room));
     }
 
     fn plan(&mut self, now: Time, live: &[NodeId]) {
@@ -425,18 +427,18 @@ impl Shares {
         let weights = self.wanted.weights(&self.limits, live.len());
         let mut shares: BTreeMap<NodeId, Share> = live.iter().copied().zip(granted).collect();
         let places: BTreeMap<NodeId, usize> = live.iter().copied().zip(0..).collect();
-        let silent = self.settings.on_loss;
         for (id, account) in &mut self.nodes {
             let is_live = shares.contains_key(id);
+            let keeps = account.on_loss(&self.settings) == OnLoss::Keep;
             // Under `keep` a silent node keeps using its share; under `closed` it has nothing.
-            if !is_live && !account.leaves && silent == OnLoss::Keep {
+            if !is_live && !account.leaves && keeps {
                 round.bounds.insert(*id, account.bound(&self.limits));
                 continue;
             }
             let share = shares.remove(id).unwrap_or_default();
             round.raised |= account.raises(&share, &self.limits);
             let stamp = account.unchanged(&share).unwrap_or_else(|| {
-                account.grant(self.stamp, share.clone());
+                account.grant(self.stamp, share.clone(), &self.limits);
                 self.stamp
             });
             let (class_weights, flow_weights) = match places.get(id) {

@@ -36,6 +36,7 @@ fn demand(class: u8, flow: u64, cost: f64, running: f64) -> Demand {
 /// A fleet whose nodes apply every allocation at once.
 struct Fleet {
     shares: Shares,
+    on_loss: OnLoss,
     now: Time,
     numbers: u64,
     last: BTreeMap<NodeId, Allocation>,
@@ -49,6 +50,7 @@ impl Fleet {
         };
         Fleet {
             shares: Shares::new(limits, settings, Time::ZERO),
+            on_loss,
             now: Time::ZERO + LEARN_FOR,
             numbers: 0,
             last: BTreeMap::new(),
@@ -69,6 +71,7 @@ impl Fleet {
                     in_force: last.share,
                     demand: demand.clone(),
                     complete: true,
+                    on_loss: self.on_loss,
                     ..Report::default()
                 },
             );
@@ -351,6 +354,101 @@ fn a_leaving_node_gives_its_share_back_at_once() {
     );
     let round = fleet.tick(&[(1, busy(1))]);
     assert!(rate(&round, 1) > 99.0, "{}", rate(&round, 1));
+}
+
+/// Its process may have ended with requests in flight, and without saying that it is gone.
+#[test]
+fn the_slots_of_a_leaving_node_that_is_silent_return_when_no_call_can_run() {
+    let mut fleet = Fleet::new(limits(100.0, 10), OnLoss::Keep);
+    let leave_after = Duration::from_secs(20);
+    let settings = fleet.shares.settings;
+    fleet.shares.set_settings(ShareSettings {
+        leave_after,
+        ..settings
+    });
+    let busy = |node: u64| vec![demand(3, node, 1e4, 10.0)];
+    fleet.settle(&[(1, busy(1)), (2, busy(2))]);
+    let mut in_force = Share::default();
+    let running = GateShare {
+        concurrent: Some(5),
+        ..GateShare::default()
+    };
+    in_force.gates.insert(GateId::All, running);
+    let leaves = Report {
+        node: NodeId(2),
+        number: 1000,
+        echo: fleet.last[&NodeId(2)].stamp,
+        in_force,
+        leaves: true,
+        complete: true,
+        ..Report::default()
+    };
+    fleet.shares.report(fleet.now, &leaves);
+    let left = fleet.now;
+    let round = fleet.settle(&[(1, busy(1))]);
+    assert_eq!(slots(&round, 1), 5, "they may still be in use");
+    let round = loop {
+        let round = fleet.tick(&[(1, busy(1))]);
+        if slots(&round, 1) == 10 {
+            break round;
+        }
+        assert!(
+            fleet.now.since(left) < leave_after,
+            "they are withheld for too long"
+        );
+    };
+    assert_eq!(fleet.now.since(left), leave_after);
+    assert!(!round.bounds.contains_key(&NodeId(2)));
+}
+
+/// While a configuration is rolled out, nodes behave differently when they are cut off.
+#[test]
+fn a_silent_node_is_judged_by_its_own_mode() {
+    let closed = OnLoss::Closed {
+        request_timeout: None,
+    };
+    for (own, others) in [(OnLoss::Keep, closed), (closed, OnLoss::Keep)] {
+        let mut fleet = Fleet::new(limits(100.0, 10), own);
+        let busy = |node: u64| vec![demand(3, node, 1e4, 10.0)];
+        fleet.settle(&[(1, busy(1)), (2, busy(2))]);
+        let settings = fleet.shares.settings;
+        let on_loss = others;
+        fleet.shares.set_settings(ShareSettings {
+            on_loss,
+            ..settings
+        });
+        fleet.on_loss = others;
+        let round = fleet.settle(&[(1, busy(1))]);
+        assert_eq!(rate(&round, 1) > 51.0, own == closed, "{own:?}");
+        assert_eq!(slots(&round, 1) > 5, own == closed, "{own:?}");
+    }
+}
+
+/// An allocation names no more flows than fit into a message. The others still have limits.
+#[test]
+fn flows_beyond_the_most_that_are_named_keep_their_limits() {
+    let mut config = Config::default();
+    config.default_flow.limits.requests = Some(Rate::per_second(10.0));
+    let mut fleet = Fleet::new(FleetLimits::from(&config), OnLoss::Keep);
+    let settings = fleet.shares.settings;
+    let most_flows = 5;
+    fleet.shares.set_settings(ShareSettings {
+        most_flows,
+        ..settings
+    });
+    let used = |flow| {
+        let mut used = demand(3, flow, 100.0, 1.0);
+        used.waiting.requests = 100.0;
+        used
+    };
+    let round = fleet.settle(&[(1, (0..20).map(used).collect()), (2, vec![])]);
+    let shares: Vec<&Share> = round.allocations.values().map(|one| &one.share).collect();
+    assert!(shares.iter().all(|share| share.gates.len() == most_flows));
+    let others: u64 = shares.iter().map(|share| share.other_flows).sum();
+    assert_eq!(
+        others, WHOLE,
+        "of every flow that is not named, each node has a part"
+    );
 }
 
 #[test]

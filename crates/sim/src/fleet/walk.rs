@@ -303,7 +303,7 @@ impl Walk {
                 while self.fleet.waiting(node, source.flow) < source.backlog {
                     let takes = Duration::from_millis(20 + self.rng.below(self.takes));
                     let target = TargetId::new(0);
-                    let job = Job::new(Call { takes })
+                    let job = Job::new(Call::taking(takes))
                         .class(source.class)
                         .flow(source.flow)
                         .cost(Cost(1 + self.rng.below(source.most_cost)))

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a fleet of two processes has, for people.
+/// A fleet of two processes, and its commands.
 struct Restored<'a> {
     folder: &'a Folder,
     nodes: Vec<Node>,
@@ -100,7 +100,7 @@ async fn a_restored_backup_has_keys_budgets_and_usage() {
     let budget = (before.1 + 2).to_string();
     fleet.command(&["tenant", "set", "t", "--tokens-per-day", &budget]);
     let backup = first.dump();
-    // What happens after the backup is lost with the server.
+    // A change after the backup is lost with the server.
     fleet.command(&["key", "revoke", "revoked"]);
     drop(first);
 

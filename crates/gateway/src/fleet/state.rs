@@ -320,8 +320,10 @@ mod tests {
             ..Config::default()
         };
         let permits = Permits::new(scheduler.clone()).expect("it is valid");
-        let mut config = FleetConfig::default();
-        config.on_loss = on_loss;
+        let config = FleetConfig {
+            on_loss,
+            ..FleetConfig::default()
+        };
         let secrets = Secrets::from_variables(|_| None);
         let fleet = Fleet::new(Arc::new(config), secrets, &scheduler);
         fleet.join(NodeToken::random(), &permits);

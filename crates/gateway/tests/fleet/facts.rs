@@ -166,7 +166,7 @@ async fn an_overload_counts_once_though_its_node_dies() {
     until("it allocates", || two.gateway.is_ready()).await;
     // A runtime of its own ends at once, without leaving the fleet.
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (url, dies) = (server.url(), toml.clone());
+    let (url, dies) = (server.url(), toml);
     let started = runtime.spawn(async move {
         crate::try_start(&url, PostgresServer::secrets(), ("one", ""), &dies).await
     });

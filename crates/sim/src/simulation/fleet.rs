@@ -87,7 +87,7 @@ pub(crate) fn run(
             return Err(SimError::StepLimit { steps, simulated });
         }
         if let Some(watch) = &mut watch
-            && steps % PROGRESS_INTERVAL == 0
+            && steps.is_multiple_of(PROGRESS_INTERVAL)
         {
             watch(Progress {
                 steps,

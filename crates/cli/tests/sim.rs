@@ -71,6 +71,62 @@ fn a_scenario_is_reported_as_table_json_and_html() {
 }
 
 #[test]
+fn a_fleet_is_simulated_and_its_mistakes_are_named() {
+    let folder = Folder::new();
+    let fleet = |fleet: &str, rest: &str| {
+        let text = format!(
+            "duration = '30s'\n[scheduler]\nlimits = {{ requests_per_second = 50 }}\n\
+             [fleet]\n{fleet}\n[[loads]]\nname = 'chat'\n\
+             arrivals = {{ kind = 'closed', clients = 40, think = '0s' }}\n{rest}"
+        );
+        folder.write("fleet.toml", &text);
+        folder.run(&["sim", "fleet.toml"])
+    };
+    let cut = "nodes = 3\ncut = [{ node = 'allocator', from = '10s', for = '5s' }]";
+    let met = "[[expect]]\nmetric = 'calls-over'\nat_most = 0\n\
+               [[expect]]\nmetric = 'most-use'\nat_most = 1.02";
+    let ran = fleet(cut, met);
+    assert_eq!(ran.code, Some(0), "{ran}");
+    for shown in [
+        "node 3",
+        "use of the limit over any 10 s",
+        "calls over the limit: 0",
+    ] {
+        assert!(ran.stdout.contains(shown), "{ran}");
+    }
+    for (wrong, rest, problem) in [
+        ("nodes = 0", "", "`fleet.nodes`: 0 is out of range"),
+        (
+            "nodes = 2\nloss = 2",
+            "",
+            "`fleet.loss`: 2 is not a fraction",
+        ),
+        ("nodes = 2\non_los = 'keep'", "", "did you mean `on_loss`?"),
+        (
+            "nodes = 2\ncut = [{ node = 3, from = '1s', for = '1s' }]",
+            "",
+            "`fleet.cut[0].node`: there is no node `3`",
+        ),
+        (
+            "nodes = 2",
+            "node = 9",
+            "`loads[0].node`: there is no node 9",
+        ),
+        (
+            "nodes = 2",
+            "[workers]\nbase = 1\nmax = 1",
+            "`workers`: is not simulated",
+        ),
+    ] {
+        let refused = fleet(wrong, rest);
+        assert!(
+            refused.code == Some(2) && refused.stderr.contains(problem),
+            "{problem}: {refused}"
+        );
+    }
+}
+
+#[test]
 fn an_expectation_that_is_not_met_is_exit_code_4() {
     let folder = Folder::new();
     let wrong = "\n[[expect]]\nmetric = \"wait-p50\"\nclass = \"chat\"\nat_most = 0.0001\n";

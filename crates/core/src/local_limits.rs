@@ -10,6 +10,7 @@ use crate::bucket::{Rate, WHOLE};
 use crate::config::Limits;
 use crate::fair_queue::InverseWeight;
 use crate::id::{Class, Flow, TargetId};
+use crate::time::Time;
 use std::collections::BTreeMap;
 
 /// The part of one gate's limits that a node may use. `None` keeps the configured limit. A share
@@ -60,6 +61,9 @@ impl LocalShare {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalLimits {
+    /// When they end: from then on nothing is granted until others are set. A process that was
+    /// stopped meanwhile must not go on with what others may have by now.
+    pub until: Option<Time>,
     /// Of everything together.
     pub all: LocalShare,
     /// Of flows.

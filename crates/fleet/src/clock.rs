@@ -34,6 +34,16 @@ impl BootInstant {
     }
 }
 
+/// Returns for how long this machine has been suspended since it was started.
+#[must_use]
+pub fn suspended() -> Duration {
+    // In this order: a process that is stopped in between does not miss anything.
+    let awake = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(awake.tv_sec).unwrap_or_default();
+    let nanos = u32::try_from(awake.tv_nsec).unwrap_or_default();
+    BootInstant::now().since(BootInstant(Duration::new(seconds, nanos)))
+}
+
 impl Add<Duration> for BootInstant {
     type Output = BootInstant;
 

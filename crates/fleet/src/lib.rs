@@ -49,11 +49,11 @@ pub mod testing;
 mod url;
 mod within;
 
-pub use clock::BootInstant;
+pub use clock::{BootInstant, suspended};
 pub use error::{Error, Result};
 pub use exchange::{
     Allocated, Allocation, AllocatorView, ExchangeStatus, Fact, FactChange, Facts, LimitExchange,
-    NodeReport, PostgresExchange, Publication, RaisedGrant, Report, Stamp, TickReply,
+    MAX_BODY, NodeReport, PostgresExchange, Publication, RaisedGrant, Report, Stamp, TickReply,
     ValkeyExchange,
 };
 pub use node::{

@@ -121,7 +121,13 @@ impl Shared {
         let fleet_keys = stores.map(FleetStores::into_keys);
         let learned_limits = LearnedLimits::default();
         let scheduler_config = active.scheduler_config(now, &seed, &learned_limits);
-        let permits = Permits::new(scheduler_config.clone())?;
+        let permits = match fleet {
+            // A share ends at a time, which passes while the machine is suspended.
+            Some(_) => {
+                Permits::counting_suspension(scheduler_config.clone(), headworks_fleet::suspended)?
+            }
+            None => Permits::new(scheduler_config.clone())?,
+        };
         let fleet = fleet.map(|(config, secrets)| {
             let config = config.clone();
             Arc::new(Fleet::new(config, secrets, &scheduler_config))
@@ -386,6 +392,17 @@ impl Shared {
             None => RuleSource::Clock(Timestamp::now()),
         };
         active.scheduler_config(source, &self.seed, learned_limits)
+    }
+
+    /// Names of the time rules in force: by the clock of this machine, or by that of the fleet's
+    /// allocator.
+    pub(crate) fn rules_in_force(&self) -> Vec<String> {
+        if let Some(rules) = self.fleet.as_ref().and_then(|fleet| fleet.rules()) {
+            return rules.to_vec();
+        }
+        let active = self.active.load();
+        let rules = active.rules_in_force(Timestamp::now());
+        rules.into_iter().map(str::to_owned).collect()
     }
 
     /// Applies scheduler settings and remembers them for explanations and statistics.

@@ -13,6 +13,9 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Clock {
     start: Instant,
+    /// Tells for how long the machine has been suspended, which tokio's clock does not count, and
+    /// what that was at the start.
+    suspended: Option<(fn() -> Duration, Duration)>,
 }
 
 /// A random number, for the jitter of a retry.
@@ -38,24 +41,58 @@ impl Clock {
     pub(crate) fn new() -> Self {
         Clock {
             start: Instant::now(),
+            suspended: None,
         }
+    }
+
+    /// A clock that goes on while the machine is suspended.
+    pub(crate) fn counting(suspended: fn() -> Duration) -> Self {
+        Clock {
+            start: Instant::now(),
+            suspended: Some((suspended, suspended())),
+        }
+    }
+
+    fn suspended(&self) -> Duration {
+        self.suspended.map_or(Duration::ZERO, |(now, at_start)| {
+            now().saturating_sub(at_start)
+        })
     }
 
     #[inline]
     pub(crate) fn now(&self) -> Time {
-        Time::ZERO + self.start.elapsed()
+        // In this order: a process that is stopped in between reads a time that is not too late.
+        let elapsed = self.start.elapsed();
+        Time::ZERO + elapsed + self.suspended()
     }
 
     pub(crate) fn instant(&self, time: Time) -> Instant {
         // Beyond thirty years, tokio's timers do not care.
         let far = Duration::from_secs(30 * 365 * 86_400);
-        self.start + time.since(Time::ZERO).min(far)
+        let since = time.since(Time::ZERO).saturating_sub(self.suspended());
+        self.start + since.min(far)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_that_counts_suspension_goes_on_while_the_machine_sleeps() {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        static SLEPT: AtomicU64 = AtomicU64::new(7);
+        let clock = Clock::counting(|| Duration::from_secs(SLEPT.load(Ordering::Relaxed)));
+        assert!(
+            clock.now() < Time::from_secs(60),
+            "what was before does not count"
+        );
+        SLEPT.store(7 + 3600, Ordering::Relaxed);
+        let now = clock.now();
+        assert!(now >= Time::from_secs(3600));
+        let wait = clock.instant(now + Duration::from_secs(5)) - Instant::now();
+        assert!(wait <= Duration::from_secs(5), "timers are set from now on");
+    }
 
     #[test]
     fn a_spread_hint_is_never_beyond_the_longest_forecast() {

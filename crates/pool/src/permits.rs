@@ -51,7 +51,26 @@ impl Permits {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
-        let clock = Clock::new();
+        Permits::with_clock(config, Clock::new())
+    }
+
+    /// Starts with a clock that goes on while the machine is suspended, as limits with an
+    /// [end](headworks_core::LocalLimits::until) need. `suspended` tells for how long the machine
+    /// has been suspended since some fixed time; it is called whenever the clock is read.
+    ///
+    /// # Errors
+    /// The first setting that cannot work.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn counting_suspension(
+        config: Config,
+        suspended: fn() -> Duration,
+    ) -> Result<Self, ConfigError> {
+        Permits::with_clock(config, Clock::counting(suspended))
+    }
+
+    fn with_clock(config: Config, clock: Clock) -> Result<Self, ConfigError> {
         let (now, listener) = (clock.now(), Box::new(|_| {}));
         let driver = Driver::new(config, now, Runners::Callers, Workers::none(), listener)?;
         let handle = PoolHandle::new(Shared::new(driver, clock));

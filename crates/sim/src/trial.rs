@@ -3,7 +3,7 @@
 use crate::error::SimError;
 use crate::report::Report;
 use crate::scenario::Scenario;
-use crate::simulation::Simulation;
+use crate::simulation::{Simulation, run_fleet};
 use crate::trace::Trace;
 use std::fs::File;
 use std::io::Read;
@@ -92,7 +92,18 @@ impl<'a> Trial<'a> {
         if self.trace.is_none() {
             self.scenario.check_size()?;
         }
-        let run = Simulation::new(self.scenario, self.seed, self.trace).run(self.watch)?;
-        Ok(Report::new(self.scenario, self.seed, run))
+        let (scenario, seed) = (self.scenario, self.seed);
+        // A recorded load does not say at which node a request arrived.
+        let (run, fleet) = match (&scenario.fleet, self.trace) {
+            (Some(plan), None) => {
+                let (run, fleet) = run_fleet(scenario, plan, seed, self.watch)?;
+                (run, Some(fleet))
+            }
+            (_, trace) => {
+                let simulation = Simulation::new(scenario, seed, trace);
+                (simulation.run(self.watch)?, None)
+            }
+        };
+        Ok(Report::new(scenario, seed, run, fleet))
     }
 }

@@ -29,7 +29,9 @@ fn config() -> Config {
 fn keep_waiting(fleet: &mut Fleet, node: usize, flow: u64, backlog: u64) {
     while fleet.waiting(node, Flow(flow)) < backlog {
         let takes = Duration::from_millis(20);
-        let job = Job::new(Call { takes }).class(Class(5)).flow(Flow(flow));
+        let job = Job::new(Call::taking(takes))
+            .class(Class(5))
+            .flow(Flow(flow));
         assert!(fleet.submit(node, job), "there is room");
     }
 }

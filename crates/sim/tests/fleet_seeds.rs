@@ -26,6 +26,8 @@ const EVERYTHING: &[&str] = &[
     "restarted",
     "exchange crashed",
     "exchange lost",
+    "exchange away",
+    "exchange away for longer than `forget_after`",
     "survived",
 ];
 

@@ -28,7 +28,7 @@ fn shipped_scenarios_do_what_they_expect() {
 
 #[test]
 fn the_same_seed_gives_the_same_report_and_another_another() {
-    for name in ["tokens", "refused-clients", "forwarders", "rounds"] {
+    for name in ["tokens", "refused-clients", "forwarders", "rounds", "fleet"] {
         let scenario = Scenario::shipped(name).expect("it is shipped");
         let scenario = scenario.with_max_duration(Duration::from_secs(30));
         let report = run(&scenario, 5).expect("it is small").to_json();
@@ -43,6 +43,68 @@ fn the_same_seed_gives_the_same_report_and_another_another() {
             "{name}"
         );
     }
+}
+
+/// The fleet of a scenario: shares by node, use of the limit, and what goes wrong.
+#[test]
+fn a_fleet_shares_the_limits_and_shows_how() {
+    let fleet = |rest: &str, duration: u32| {
+        let text = format!(
+            "duration = \"{duration}s\"\n\
+             [scheduler]\nlimits = {{ requests_per_second = 100, requests_burst = 10 }}\n\
+             [[targets]]\nname = 'far'\nlatency = '20ms'\n{rest}"
+        );
+        let scenario = Scenario::from_text("fleet.toml", &text);
+        let scenario = scenario.unwrap_or_else(|error| panic!("{error}"));
+        let report = run(&scenario, 1).expect("it is small");
+        let json: serde_json::Value = serde_json::from_str(&report.to_json()).expect("JSON");
+        (report, json["fleet"].clone())
+    };
+    let busy = |node: u32| {
+        format!(
+            "[[loads]]\nname = 'l{node}'\nnode = {node}\n\
+             arrivals = {{ kind = 'closed', clients = 40, think = '0s' }}\n"
+        )
+    };
+    let two = busy(1) + &busy(2);
+    let (report, even) = fleet(&format!("[fleet]\nnodes = 2\n{two}"), 30);
+    for node in 0..2 {
+        let share = even["nodes"][node]["shares"][20].as_f64().expect("a share");
+        assert!((0.45..=0.55).contains(&share), "{even}");
+    }
+    assert!(even["least_use"].as_f64() > Some(0.96) && even["most_use"].as_f64() < Some(1.02));
+    assert_eq!(even["calls_over"], 0);
+    let text = report.to_text();
+    assert!(
+        text.contains("node 2") && text.contains("calls over the limit: 0"),
+        "{text}"
+    );
+    assert!(report.to_html().contains("Shares of the nodes"));
+    // A node that dies under `closed` gives its rate to the other after four seconds.
+    let dies = format!(
+        "[fleet]\nnodes = 2\non_loss = 'closed'\nrequest_timeout = '1s'\n\
+         kill = [{{ node = 2, at = '10s' }}]\n{two}"
+    );
+    let (_, dies) = fleet(&dies, 30);
+    let share = |at: usize| dies["nodes"][0]["shares"][at].as_f64().expect("a share");
+    assert!(share(11) < 0.6 && share(17) > 0.95, "{dies}");
+    assert_eq!(dies["nodes"][1]["shares"][20], 0.0);
+    assert_eq!(dies["calls_over"], 0);
+    // The server is away for longer than a node may be silent: nobody is forgotten.
+    let away = format!(
+        "[fleet]\nnodes = 2\nforget_after = '5s'\n\
+         cut = [{{ node = 'all', from = '8s', for = '15s' }}]\n{two}"
+    );
+    let (_, away) = fleet(&away, 40);
+    assert_eq!(away["calls_over"], 0, "{away}");
+    // One that is forgotten while it goes on exceeds the limit, and the report says so.
+    let lost = format!(
+        "[fleet]\nnodes = 2\nforget_after = '5s'\n\
+         cut = [{{ node = 1, from = '8s', for = '15s' }}]\n{two}"
+    );
+    let (report, lost) = fleet(&lost, 40);
+    assert!(lost["calls_over"].as_u64() > Some(100), "{lost}");
+    assert!(report.to_text().contains("first exceeded at"));
 }
 
 #[test]

@@ -76,6 +76,11 @@ impl<P> Core<P> {
         }
     }
 
+    /// Whether the local limits ended before now, so that nothing may be granted.
+    pub(super) fn limits_have_ended(&self) -> bool {
+        self.local.until.is_some_and(|until| until <= self.now)
+    }
+
     /// The limits and weights that replace the configured ones.
     #[must_use]
     pub fn local_limits(&self) -> &LocalLimits {
@@ -135,5 +140,37 @@ impl<P> Core<P> {
                 self.blocked.rerank(lane, group, section, rank);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Config, Core, Job, LocalLimits, Outcome, Time, Verdict};
+
+    /// A process that was stopped looks at its clock before it grants.
+    #[test]
+    fn nothing_is_granted_once_the_local_limits_have_ended() {
+        let mut core = Core::new(Config::default(), Time::ZERO).expect("it is valid");
+        let until = |seconds| LocalLimits {
+            until: Some(Time::from_secs(seconds)),
+            ..LocalLimits::default()
+        };
+        core.set_limits(Time::ZERO, until(3));
+        for job in 0..3 {
+            core.submit(Time::ZERO, Job::new(job)).expect("room");
+        }
+        let lease = core.next(Time::from_millis(2_999)).expect("they hold");
+        let late = Time::from_secs(3);
+        core.finish(late, lease, Outcome::DONE, Verdict::Fine);
+        assert!(core.next(late).is_none());
+        assert!(
+            core.wake_at().is_none_or(|at| at > late),
+            "there is nothing to wait for"
+        );
+        core.set_limits(late, until(4));
+        assert!(core.next(late).is_some(), "others were set");
+        assert!(core.next(Time::from_secs(9)).is_none());
+        core.set_limits(Time::from_secs(9), LocalLimits::default());
+        assert!(core.next(Time::from_secs(9)).is_some(), "without an end");
     }
 }

@@ -227,7 +227,8 @@ impl<P> Core<P> {
     #[must_use]
     pub fn wake_at(&self) -> Option<Time> {
         let timer = self.timers.next_at();
-        let gate = (self.gate_opens_at).filter(|_| !self.paused && self.waiting() > 0);
+        let waits = !self.paused && !self.limits_have_ended() && self.waiting() > 0;
+        let gate = self.gate_opens_at.filter(|_| waits);
         [timer, gate].into_iter().flatten().min()
     }
 

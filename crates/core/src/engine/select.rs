@@ -44,7 +44,7 @@ pub(super) struct Selected {
 impl<P> Core<P> {
     pub(super) fn select(&mut self, now: Time) -> Option<Selected> {
         self.gate_opens_at = None;
-        if self.paused || self.waiting() == 0 {
+        if self.paused || self.limits_have_ended() || self.waiting() == 0 {
             return None;
         }
         // Asked before any lane is: while this gate is shut no lane can go, and trying them would

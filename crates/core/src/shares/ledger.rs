@@ -8,8 +8,12 @@
 use super::demand::NodeDemand;
 use super::gate::{Amount, FleetLimits, GateId, Share};
 use super::message::{Bound, Report, Stamp};
+use super::settings::{OnLoss, ShareSettings};
 use crate::id::Flow;
 use crate::time::Time;
+
+/// Grants of a node that are kept apart.
+const MOST_GRANTS: usize = 64;
 
 /// The account of one node.
 #[derive(Clone, Debug)]
@@ -25,6 +29,8 @@ pub(crate) struct NodeAccount {
     last: Option<(Stamp, Share)>,
     pub(crate) demand: NodeDemand,
     pub(crate) leaves: bool,
+    /// Its mode while it is cut off, once it has reported that.
+    on_loss: Option<OnLoss>,
     /// Whether an earlier round granted it nothing, because it was silent.
     pub(crate) withdrawn: bool,
 }
@@ -40,6 +46,7 @@ impl NodeAccount {
             last: None,
             demand: NodeDemand::default(),
             leaves: false,
+            on_loss: None,
             withdrawn: false,
         }
     }
@@ -56,6 +63,7 @@ impl NodeAccount {
         self.seen = report.number;
         self.heard = now;
         self.leaves = report.leaves;
+        self.on_loss = Some(report.on_loss);
         self.withdrawn = false;
         self.echo = report.echo;
         self.reported = report.in_force.clone();
@@ -63,6 +71,11 @@ impl NodeAccount {
         // force.
         self.grants.retain(|(stamp, _)| *stamp > report.echo);
         self.demand.apply(report, decay);
+    }
+
+    /// Its mode while it is cut off, as far as that is known.
+    pub(crate) fn on_loss(&self, settings: &ShareSettings) -> OnLoss {
+        self.on_loss.unwrap_or(settings.on_loss)
     }
 
     pub(crate) fn in_force(&self, gate: GateId, amount: Amount, whole: u64) -> u64 {
@@ -126,9 +139,14 @@ impl NodeAccount {
                 })
     }
 
-    pub(crate) fn grant(&mut self, stamp: Stamp, share: Share) {
+    pub(crate) fn grant(&mut self, stamp: Stamp, share: Share, limits: &FleetLimits) {
         self.last = Some((stamp, share.clone()));
         self.grants.push((stamp, share));
+        if self.grants.len() > MOST_GRANTS {
+            // A node that reports and never echoes: the most of its oldest grants counts.
+            let (_, oldest) = self.grants.remove(0);
+            self.grants[0].1.raise_to(&oldest, limits);
+        }
     }
 
     /// The node has stopped: its rates are free, and its slots as well if no call of it can run.

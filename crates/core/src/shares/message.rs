@@ -5,6 +5,7 @@
 //! may be lost, late, repeated and reordered; a carrier must not renumber them.
 
 use super::gate::{FleetLimits, GateId, Share};
+use super::settings::OnLoss;
 use crate::id::{Class, Flow, TargetId};
 use std::collections::BTreeMap;
 
@@ -77,6 +78,9 @@ pub struct Report {
     /// Whether the node leaves: it grants nothing any more, and gives everything back that
     /// `in_force` does not name.
     pub leaves: bool,
+    /// The mode of the node while it is cut off. The allocator judges its silence by that, because
+    /// nodes differ while a configuration is rolled out.
+    pub on_loss: OnLoss,
 }
 
 /// The allocator's decision for one node.

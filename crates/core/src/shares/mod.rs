@@ -83,8 +83,9 @@ use crate::id::Flow;
 use crate::time::Time;
 use gate::{Amount, part};
 use ledger::{NodeAccount, clip};
-use settings::WITHDRAW_AFTER;
+use settings::{LONGEST_LOOK, WITHDRAW_AFTER};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use wanted::Wanted;
 
 /// The allocator: divides the limits of a fleet among its nodes. See the [module](self).
@@ -96,6 +97,8 @@ pub struct Shares {
     nodes: BTreeMap<NodeId, NodeAccount>,
     /// Until then, shares are only lowered: somebody may have one that is not known yet.
     learns_until: Time,
+    /// When reports were taken last.
+    looked: Time,
     wanted: Wanted,
     /// Flows that allocations name, because they have a limit and had demand.
     named: BTreeSet<Flow>,
@@ -114,6 +117,7 @@ impl Shares {
             },
             nodes: BTreeMap::new(),
             learns_until: now + LEARN_FOR,
+            looked: now,
             wanted: Wanted::default(),
             named: BTreeSet::new(),
         }
@@ -167,7 +171,25 @@ impl Shares {
     /// Whether it only lowers shares, because it knows too little.
     #[must_use]
     pub fn is_learning(&self, now: Time) -> bool {
-        now < self.learns_until
+        now < self.learns_until + self.missed(now)
+    }
+
+    /// The time in which this allocator could hear nobody.
+    fn missed(&self, now: Time) -> Duration {
+        now.since(self.looked).saturating_sub(LONGEST_LOOK)
+    }
+
+    /// Leaves out of every span the time in which this allocator could hear nobody. Nodes could
+    /// not reach the exchange either, or were heard by nobody: that is not their silence.
+    fn skip_missed(&mut self, now: Time) {
+        let missed = self.missed(now);
+        if !missed.is_zero() {
+            self.learns_until += missed;
+            for node in self.nodes.values_mut() {
+                node.heard += missed;
+            }
+        }
+        self.looked = self.looked.max(now);
     }
 
     /// Divides other limits from now on.
@@ -183,6 +205,7 @@ impl Shares {
 
     /// Takes a node's report. One that is not newer than the last is ignored.
     pub fn report(&mut self, now: Time, report: &Report) {
+        self.skip_missed(now);
         let known = self.nodes.get(&report.node).map_or(0, |node| node.seen);
         if report.number <= known {
             return;
@@ -208,6 +231,7 @@ impl Shares {
 
     /// Decides what every node may use from now on.
     pub fn allocate(&mut self, now: Time) -> Round {
+        self.skip_missed(now);
         self.stamp.number += 1;
         self.drop_lost(now);
         let live = self.live(now);
@@ -229,14 +253,14 @@ impl Shares {
 
     /// Reclaims the shares of nodes that have stopped, and forgets those that are gone.
     fn drop_lost(&mut self, now: Time) {
-        let ShareSettings {
-            on_loss,
-            forget_after,
-            ..
-        } = self.settings;
+        let settings = self.settings;
+        let forget_after = settings.forget_after;
         self.nodes.retain(|_, node| {
             let silent = now.since(node.heard);
-            match on_loss {
+            if node.leaves && silent >= settings.leave_after {
+                return false;
+            }
+            match node.on_loss(&settings) {
                 OnLoss::Keep => silent < forget_after,
                 OnLoss::Closed { request_timeout } => {
                     if silent >= RECLAIM_AFTER && node.withdrawn {
@@ -254,14 +278,13 @@ impl Shares {
 
     /// The nodes that take part: heard of lately, and not about to leave.
     fn live(&self, now: Time) -> Vec<NodeId> {
-        let silence = match self.settings.on_loss {
+        let longest = |node: &NodeAccount| match node.on_loss(&self.settings) {
             OnLoss::Keep => RECLAIM_AFTER,
             OnLoss::Closed { .. } => WITHDRAW_AFTER,
         };
-        let live = self
-            .nodes
-            .iter()
-            .filter(|(_, node)| node.seen > 0 && !node.leaves && now.since(node.heard) < silence);
+        let live = self.nodes.iter().filter(|(_, node)| {
+            node.seen > 0 && !node.leaves && now.since(node.heard) < longest(node)
+        });
         live.map(|(id, _)| *id).collect()
     }
 
@@ -297,7 +320,10 @@ impl Shares {
             });
             learning || is_named || wanted.contains(flow)
         });
-        self.named.extend(wanted);
+        // An allocation must fit into a message. Flows beyond that have the part of any other.
+        let room = self.settings.most_flows.saturating_sub(self.named.len());
+        wanted.retain(|flow| !self.named.contains(flow));
+        self.named.extend(wanted.into_iter().take(room));
     }
 
     fn plan(&mut self, now: Time, live: &[NodeId]) {
@@ -401,18 +427,18 @@ impl Shares {
         let weights = self.wanted.weights(&self.limits, live.len());
         let mut shares: BTreeMap<NodeId, Share> = live.iter().copied().zip(granted).collect();
         let places: BTreeMap<NodeId, usize> = live.iter().copied().zip(0..).collect();
-        let silent = self.settings.on_loss;
         for (id, account) in &mut self.nodes {
             let is_live = shares.contains_key(id);
+            let keeps = account.on_loss(&self.settings) == OnLoss::Keep;
             // Under `keep` a silent node keeps using its share; under `closed` it has nothing.
-            if !is_live && !account.leaves && silent == OnLoss::Keep {
+            if !is_live && !account.leaves && keeps {
                 round.bounds.insert(*id, account.bound(&self.limits));
                 continue;
             }
             let share = shares.remove(id).unwrap_or_default();
             round.raised |= account.raises(&share, &self.limits);
             let stamp = account.unchanged(&share).unwrap_or_else(|| {
-                account.grant(self.stamp, share.clone());
+                account.grant(self.stamp, share.clone(), &self.limits);
                 self.stamp
             });
             let (class_weights, flow_weights) = match places.get(id) {

@@ -205,6 +205,7 @@ impl NodeShare {
             complete,
             succeeds: self.succeeds,
             leaves: false,
+            on_loss: self.on_loss,
         }
     }
 
@@ -221,6 +222,7 @@ impl NodeShare {
             complete: true,
             leaves: true,
             succeeds: self.succeeds,
+            on_loss: self.on_loss,
             ..Report::default()
         }
     }
@@ -275,6 +277,7 @@ impl NodeShare {
     pub fn local_limits(&self) -> LocalLimits {
         let share = self.share();
         let mut local = LocalLimits {
+            until: self.deadline().filter(|_| !self.stopped),
             other_flows: Some(share.other_flows),
             class_weights: self.applied.class_weights.clone(),
             flow_weights: self.applied.flow_weights.clone(),

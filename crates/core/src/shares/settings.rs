@@ -8,10 +8,11 @@
 use std::time::Duration;
 
 /// The fate of a node's share while it cannot reach the exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLoss {
     /// The node keeps using its share, which is withheld from the others until it is back or
     /// forgotten.
+    #[default]
     Keep,
     /// The node stops granting, and its share is reclaimed. Slots of calls that may still run
     /// return after `request_timeout`; `None` if the node aborts its calls when it stops.
@@ -36,11 +37,17 @@ pub enum OnLoss {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ShareSettings {
-    /// The fate of shares of silent nodes.
+    /// The fate of the shares of silent nodes that have not said their own
+    /// [mode](super::Report::on_loss) to this allocator.
     pub on_loss: OnLoss,
     /// The silence after which a node is forgotten under [`OnLoss::Keep`]. An operator may forget
     /// it earlier: [`Shares::forget`](super::Shares::forget).
     pub forget_after: Duration,
+    /// The silence after which a node that leaves is gone: none of its calls can run any more.
+    pub leave_after: Duration,
+    /// Flows with limits of their own that allocations name. Any other flow has the same part of
+    /// its limits on every node.
+    pub most_flows: usize,
     /// A change of less than this part of a limit moves nothing.
     pub dead_band: f64,
     /// The part of a falling demand that one report takes away.
@@ -55,6 +62,8 @@ impl Default for ShareSettings {
         ShareSettings {
             on_loss: OnLoss::Keep,
             forget_after: Duration::from_secs(600),
+            leave_after: Duration::from_secs(600),
+            most_flows: 4096,
             dead_band: 0.005,
             decay: 0.05,
             idle_part: 0.01,
@@ -76,6 +85,10 @@ pub(crate) const WITHDRAW_AFTER: Duration = Duration::from_millis(3500);
 
 /// For how long an allocator that knows of no grants only lowers shares.
 pub const LEARN_FOR: Duration = Duration::from_secs(4);
+
+/// An allocator that has not looked for longer than this has missed the rest: it is silence of its
+/// own, and not of the nodes.
+pub(crate) const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 /// How long a slot stays with a node when there are fewer than nodes that want one.
 pub(crate) const TURN: Duration = Duration::from_millis(1500);

@@ -36,6 +36,7 @@ fn demand(class: u8, flow: u64, cost: f64, running: f64) -> Demand {
 /// A fleet whose nodes apply every allocation at once.
 struct Fleet {
     shares: Shares,
+    on_loss: OnLoss,
     now: Time,
     numbers: u64,
     last: BTreeMap<NodeId, Allocation>,
@@ -49,6 +50,7 @@ impl Fleet {
         };
         Fleet {
             shares: Shares::new(limits, settings, Time::ZERO),
+            on_loss,
             now: Time::ZERO + LEARN_FOR,
             numbers: 0,
             last: BTreeMap::new(),
@@ -69,6 +71,7 @@ impl Fleet {
                     in_force: last.share,
                     demand: demand.clone(),
                     complete: true,
+                    on_loss: self.on_loss,
                     ..Report::default()
                 },
             );
@@ -246,6 +249,92 @@ fn a_lost_share_is_withheld_reclaimed_or_forgotten() {
     }
 }
 
+/// Between two looks at the reports, a silent node may come back and apply a grant that it had not
+/// received yet.
+#[test]
+fn a_share_is_reclaimed_only_after_it_was_withdrawn() {
+    let on_loss = OnLoss::Closed {
+        request_timeout: None,
+    };
+    let mut fleet = Fleet::new(limits(100.0, 10), on_loss);
+    let busy = |node: u64| vec![demand(3, node, 1e4, 10.0)];
+    fleet.settle(&[(1, busy(1)), (2, busy(2))]);
+    let lost = fleet.now;
+    while fleet.now.since(lost) < Duration::from_millis(3_250) {
+        fleet.tick(&[(1, busy(1))]);
+    }
+    // The next look is late, but not so late that the allocator missed anything.
+    fleet.now += Duration::from_millis(700);
+    let round = fleet.tick(&[(1, busy(1))]);
+    assert!(fleet.now.since(lost) > RECLAIM_AFTER);
+    assert_eq!(round.allocations[&NodeId(2)].share, Share::default());
+    assert!(
+        rate(&round, 1) < 51.0,
+        "it may still apply the grant before"
+    );
+    // Nobody knows whether that was published.
+    fleet.shares.not_published();
+    let round = fleet.tick(&[(1, busy(1))]);
+    assert!(
+        rate(&round, 1) < 51.0,
+        "it may still apply the grant before"
+    );
+    let round = fleet.tick(&[(1, busy(1))]);
+    assert!(rate(&round, 1) > 99.0, "it was withdrawn");
+}
+
+/// The shared server was away: the allocator heard nobody, and nobody is lost for that.
+#[test]
+fn time_in_which_the_allocator_could_not_look_is_no_silence() {
+    let request_timeout = None;
+    for on_loss in [OnLoss::Keep, OnLoss::Closed { request_timeout }] {
+        let mut fleet = Fleet::new(limits(100.0, 10), on_loss);
+        let busy = |node: u64| vec![demand(3, node, 1e4, 10.0)];
+        fleet.settle(&[(1, busy(1)), (2, busy(2))]);
+        fleet.now += Duration::from_secs(11 * 60);
+        let round = fleet.tick(&[(1, busy(1))]);
+        assert!(round.bounds.contains_key(&NodeId(2)), "{on_loss:?}");
+        assert!(
+            rate(&round, 1) < 51.0,
+            "the other one may still use its share"
+        );
+        // Silence that it sees itself counts as ever.
+        let back = fleet.now;
+        while rate(&fleet.tick(&[(1, busy(1))]), 1) < 51.0 {}
+        let silent = fleet.now.since(back);
+        match on_loss {
+            OnLoss::Keep => assert!(silent > Duration::from_secs(598), "{silent:?}"),
+            OnLoss::Closed { .. } => assert!(silent <= RECLAIM_AFTER, "{silent:?}"),
+        }
+    }
+}
+
+/// The same while it learns: nodes that could not report are not known to have nothing.
+#[test]
+fn an_allocator_does_not_learn_while_it_cannot_look() {
+    let mut shares = Shares::new(limits(100.0, 10), ShareSettings::default(), Time::ZERO);
+    let report = |number| Report {
+        node: NodeId(1),
+        number,
+        ..Report::default()
+    };
+    shares.report(Time::from_secs(1), &report(1));
+    let now = Time::from_secs(60);
+    shares.report(now, &report(2));
+    assert!(shares.is_learning(now));
+    let round = shares.allocate(now);
+    assert!(rate(&round, 1) == 0.0, "somebody may have everything");
+    let now = now + LEARN_FOR;
+    assert!(shares.is_learning(now), "it has not looked since");
+    for step in 0..20 {
+        shares.report(
+            Time::from_secs(60) + Duration::from_millis(250) * step,
+            &report(3 + u64::from(step)),
+        );
+    }
+    assert!(!shares.is_learning(Time::from_secs(65)));
+}
+
 #[test]
 fn a_leaving_node_gives_its_share_back_at_once() {
     let mut fleet = Fleet::new(limits(100.0, 10), OnLoss::Keep);
@@ -265,6 +354,101 @@ fn a_leaving_node_gives_its_share_back_at_once() {
     );
     let round = fleet.tick(&[(1, busy(1))]);
     assert!(rate(&round, 1) > 99.0, "{}", rate(&round, 1));
+}
+
+/// Its process may have ended with requests in flight, and without saying that it is gone.
+#[test]
+fn the_slots_of_a_leaving_node_that_is_silent_return_when_no_call_can_run() {
+    let mut fleet = Fleet::new(limits(100.0, 10), OnLoss::Keep);
+    let leave_after = Duration::from_secs(20);
+    let settings = fleet.shares.settings;
+    fleet.shares.set_settings(ShareSettings {
+        leave_after,
+        ..settings
+    });
+    let busy = |node: u64| vec![demand(3, node, 1e4, 10.0)];
+    fleet.settle(&[(1, busy(1)), (2, busy(2))]);
+    let mut in_force = Share::default();
+    let running = GateShare {
+        concurrent: Some(5),
+        ..GateShare::default()
+    };
+    in_force.gates.insert(GateId::All, running);
+    let leaves = Report {
+        node: NodeId(2),
+        number: 1000,
+        echo: fleet.last[&NodeId(2)].stamp,
+        in_force,
+        leaves: true,
+        complete: true,
+        ..Report::default()
+    };
+    fleet.shares.report(fleet.now, &leaves);
+    let left = fleet.now;
+    let round = fleet.settle(&[(1, busy(1))]);
+    assert_eq!(slots(&round, 1), 5, "they may still be in use");
+    let round = loop {
+        let round = fleet.tick(&[(1, busy(1))]);
+        if slots(&round, 1) == 10 {
+            break round;
+        }
+        assert!(
+            fleet.now.since(left) < leave_after,
+            "they are withheld for too long"
+        );
+    };
+    assert_eq!(fleet.now.since(left), leave_after);
+    assert!(!round.bounds.contains_key(&NodeId(2)));
+}
+
+/// While a configuration is rolled out, nodes behave differently when they are cut off.
+#[test]
+fn a_silent_node_is_judged_by_its_own_mode() {
+    let closed = OnLoss::Closed {
+        request_timeout: None,
+    };
+    for (own, others) in [(OnLoss::Keep, closed), (closed, OnLoss::Keep)] {
+        let mut fleet = Fleet::new(limits(100.0, 10), own);
+        let busy = |node: u64| vec![demand(3, node, 1e4, 10.0)];
+        fleet.settle(&[(1, busy(1)), (2, busy(2))]);
+        let settings = fleet.shares.settings;
+        let on_loss = others;
+        fleet.shares.set_settings(ShareSettings {
+            on_loss,
+            ..settings
+        });
+        fleet.on_loss = others;
+        let round = fleet.settle(&[(1, busy(1))]);
+        assert_eq!(rate(&round, 1) > 51.0, own == closed, "{own:?}");
+        assert_eq!(slots(&round, 1) > 5, own == closed, "{own:?}");
+    }
+}
+
+/// An allocation names no more flows than fit into a message. The others still have limits.
+#[test]
+fn flows_beyond_the_most_that_are_named_keep_their_limits() {
+    let mut config = Config::default();
+    config.default_flow.limits.requests = Some(Rate::per_second(10.0));
+    let mut fleet = Fleet::new(FleetLimits::from(&config), OnLoss::Keep);
+    let settings = fleet.shares.settings;
+    let most_flows = 5;
+    fleet.shares.set_settings(ShareSettings {
+        most_flows,
+        ..settings
+    });
+    let used = |flow| {
+        let mut used = demand(3, flow, 100.0, 1.0);
+        used.waiting.requests = 100.0;
+        used
+    };
+    let round = fleet.settle(&[(1, (0..20).map(used).collect()), (2, vec![])]);
+    let shares: Vec<&Share> = round.allocations.values().map(|one| &one.share).collect();
+    assert!(shares.iter().all(|share| share.gates.len() == most_flows));
+    let others: u64 = shares.iter().map(|share| share.other_flows).sum();
+    assert_eq!(
+        others, WHOLE,
+        "of every flow that is not named, each node has a part"
+    );
 }
 
 #[test]

@@ -25,8 +25,8 @@ pub mod valkey;
 pub use facts::{Fact, FactChange, Facts};
 pub use postgres::PostgresExchange;
 pub use types::{
-    Allocated, Allocation, AllocatorView, ExchangeStatus, NodeReport, Publication, RaisedGrant,
-    Report, Stamp, TickReply,
+    Allocated, Allocation, AllocatorView, ExchangeStatus, MAX_BODY, NodeReport, Publication,
+    RaisedGrant, Report, Stamp, TickReply,
 };
 pub use valkey::ValkeyExchange;
 

@@ -88,6 +88,9 @@ pub struct TickReply {
     pub allocation: Option<Allocation>,
     /// All facts, if they changed since the last answer.
     pub facts: Option<Facts>,
+    /// The server has lost the facts that this node has seen, and nobody has told any since. The
+    /// node keeps what it knows, and should tell it again.
+    pub facts_lost: bool,
     /// The node that held the allocator lease when the tick arrived.
     pub allocator: Option<NodeToken>,
     /// The data to allocate by, while this node holds the lease.
@@ -174,7 +177,8 @@ pub struct ExchangeStatus {
     pub reports: Vec<NodeReport>,
 }
 
-const MAX_BODY: usize = 256 << 10;
+/// Largest report or allocation, in bytes.
+pub const MAX_BODY: usize = 256 << 10;
 
 /// Refuses a body that would burden every exchange.
 pub(super) fn limit_body(what: &'static str, body: &Bytes) -> Result<()> {

@@ -201,6 +201,35 @@ impl PostgresServer {
         run(&mut psql).trim().to_owned()
     }
 
+    /// Writes a backup of the database `fleet`, as the documentation says.
+    ///
+    /// # Panics
+    /// When it fails.
+    #[must_use]
+    pub fn dump(&self) -> String {
+        let mut dump = tool("pg_dump");
+        dump.args(["--no-unlogged-table-data", "--username", "fleet", "--host"])
+            .arg(self.folder.path())
+            .args(["--port", &self.port.to_string(), "fleet"]);
+        run(&mut dump)
+    }
+
+    /// Restores a backup into the database `fleet`, which must be empty.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn restore(&self, backup: &str) {
+        let file = self.folder.path().join("backup.sql");
+        process::write(&file, backup);
+        let mut psql = process::command(&process::program(&["psql"], &bin(), "postgresql"));
+        psql.args(["--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1"])
+            .args(["--username", "fleet", "--dbname", "fleet", "--host"])
+            .arg(self.folder.path())
+            .args(["--port", &self.port.to_string(), "--file"])
+            .arg(&file);
+        run(&mut psql);
+    }
+
     /// Adds a line to the configuration, for the next start.
     ///
     /// # Panics

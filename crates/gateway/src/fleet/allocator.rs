@@ -6,13 +6,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use headworks_core::Time;
 use headworks_core::shares::{Bound, FleetLimits, NodeId, Round, Share, ShareSettings, Shares};
-use headworks_fleet::{Allocated, AllocatorView, NodeToken, Publication, Stamp};
+use headworks_fleet::{Allocated, AllocatorView, MAX_BODY, NodeToken, Publication, Stamp};
 
+use super::hints::CountedHints;
 use super::names::Names;
 use super::state::{node_id, node_token};
-use super::wire::{NodeMessage, ShareMessage};
+use super::wire::{NodeMessage, PoolHint, ShareMessage};
+
+/// Tenants that an allocation names take at most this much of a message. The rest is for pools,
+/// and for the demand in a report that repeats the share.
+const TENANTS_SIZE: usize = 160 << 10;
+
+/// Bytes per tenant in an allocation, beside its name: three limits with their bursts, a weight.
+const TENANT_SIZE: usize = 48;
 
 /// The allocator of this process. It has a state only while the process holds the lease.
 #[derive(Debug, Default)]
@@ -30,6 +39,9 @@ pub(super) struct Allocator {
     forgotten: BTreeSet<NodeToken>,
     /// Nodes whose reports cannot be read; logged once.
     unreadable: BTreeSet<NodeToken>,
+    /// Nodes whose allocations do not fit into a message; logged once.
+    too_large: BTreeSet<NodeToken>,
+    hints: CountedHints,
 }
 
 /// An allocation in the exchange.
@@ -46,7 +58,9 @@ pub(super) struct Steps {
     pub(super) forget: Vec<NodeToken>,
     pub(super) publish: Option<Prepared>,
     /// The readable reports, by node.
-    pub(super) reports: Vec<(NodeToken, NodeMessage)>,
+    reports: Vec<(NodeToken, NodeMessage)>,
+    /// Statements of upstreams that no earlier round has counted.
+    pub(super) hints: Vec<PoolHint>,
 }
 
 /// A publication, and what is in the exchange once it has happened.
@@ -87,14 +101,23 @@ impl Allocator {
         limits: &FleetLimits,
         settings: ShareSettings,
     ) -> Steps {
+        let most_flows = TENANTS_SIZE / (TENANT_SIZE + names.longest_tenant());
+        let settings = ShareSettings {
+            most_flows,
+            ..settings
+        };
         let goes_on = view.grants.is_none() && self.numbers.contains(&view.number);
         let mut shares = match self.shares.take() {
             Some(shares) if goes_on => shares,
             _ => self.begin(now, view, names, limits, settings),
         };
+        shares.set_settings(settings);
         let reports = self.take_reports(now, &mut shares, view, names);
+        let uncounted = |(node, message): &(_, _)| self.hints.count(*node, message);
+        let hints = reports.iter().flat_map(uncounted).collect();
         let mut steps = Steps {
             reports,
+            hints,
             ..Steps::default()
         };
         // Nothing is published while it learns: the next allocator would not know that it has to
@@ -183,6 +206,8 @@ impl Allocator {
         }
         self.forgotten.retain(|node| reporting.contains(node));
         self.unreadable.retain(|node| reporting.contains(node));
+        self.too_large.retain(|node| reporting.contains(node));
+        self.hints.retain(|node| reporting.contains(node));
         self.reporting = reporting;
         readable
     }
@@ -203,7 +228,7 @@ impl Allocator {
     }
 
     fn prepare(
-        &self,
+        &mut self,
         view: &AllocatorView,
         round: &Round,
         names: &Names,
@@ -216,15 +241,30 @@ impl Allocator {
             let message = names.name_allocation(allocation);
             let before = self.published.get(&node);
             let waits = reports.iter().any(|(reporter, report)| {
-                *reporter == node && !(report.demand.is_empty() && report.echo == message.stamp)
+                let is_idle = report.demand.is_empty() && report.hints.is_empty();
+                *reporter == node && !(is_idle && report.echo == message.stamp)
             });
             if before.is_some_and(|before| before.is_same(&message, waits)) {
                 continue;
             }
             let same_share = before.is_some_and(|before| before.share == allocation.share);
+            let body = Bytes::from(message.encode());
+            // The others must not wait for this one. It keeps its share, which is accounted for.
+            if body.len() > MAX_BODY {
+                if self.too_large.insert(node) {
+                    tracing::warn!(
+                        %node,
+                        size = body.len(),
+                        limit = MAX_BODY,
+                        "the allocation of a node is too large to be sent: it keeps its share; \
+                         configure fewer tenants or pools with limits of their own"
+                    );
+                }
+                continue;
+            }
             allocations.push(Allocated {
                 node,
-                body: message.encode().into(),
+                body,
                 raised: !same_share && (round.raised || self.in_doubt),
             });
             let share = allocation.share.clone();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use headworks_fleet::FleetUrl;
 use headworks_service::config::ValidationError;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 headworks_service::section! {
     /// Several gateways that share one set of limits, keys and usage.
@@ -46,6 +47,16 @@ impl FleetConfig {
     /// If the address cannot be used. A loaded configuration has been checked.
     pub fn address(&self) -> headworks_fleet::Result<Option<FleetUrl>> {
         self.url.as_deref().map(str::parse).transpose()
+    }
+
+    /// Extends a fingerprint of limits by how this process treats the shares of others.
+    pub(crate) fn fingerprint(&self, limits: u64) -> u64 {
+        let text = format!("{limits}{:?}{:?}", self.on_loss, self.forget_after);
+        let digest = Sha256::digest(text.as_bytes());
+        let (first, _) = digest
+            .split_first_chunk::<8>()
+            .expect("a digest has 32 bytes");
+        u64::from_be_bytes(*first)
     }
 
     /// The name of this process in lists: the configured one, or that of the machine.

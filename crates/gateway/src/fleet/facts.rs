@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::state::Fleet;
-use super::wire::NodeMessage;
+use super::wire::PoolHint;
 use crate::overrides::Overrides;
 use crate::shared::Shared;
 use crate::upstream::Hints;
@@ -64,6 +64,8 @@ pub(super) struct SharedFacts {
     /// The learned rates and the rules that the others were told.
     learned: HashMap<String, [Option<f64>; 2]>,
     rules: Option<Vec<String>>,
+    /// As they were received last, and when.
+    received: Option<(Facts, Instant)>,
 }
 
 /// The fact that a node was forgotten.
@@ -98,6 +100,7 @@ impl Suspended {
 impl SharedFacts {
     /// Replaces the known facts by those received, and applies them to this gateway.
     pub(super) fn receive(&mut self, facts: &Facts, shared: &Shared, fleet: &Fleet) {
+        self.received = Some((facts.clone(), Instant::now()));
         let named = |prefix: &'static str| {
             let found = facts.facts.iter();
             found.filter_map(move |fact| Some((fact.key.strip_prefix(prefix)?, fact)))
@@ -135,6 +138,24 @@ impl SharedFacts {
             Some((parse::<Suspended>(fact)?, Instant::now() + left))
         });
         self.take_suspensions(suspensions.collect(), shared);
+    }
+
+    /// Tells again what this node knows, after the server has lost it. Every node does: they know
+    /// the same.
+    pub(super) fn republish(&self, fleet: &Fleet) {
+        let Some((facts, at)) = &self.received else {
+            return;
+        };
+        let passed = at.elapsed();
+        for fact in &facts.facts {
+            let change = FactChange::set(fact.key.clone(), fact.body.clone());
+            let change = match fact.remaining.map(|left| left.saturating_sub(passed)) {
+                Some(left) if left < BRIEF => continue,
+                Some(left) => change.lasting(left),
+                None => change,
+            };
+            fleet.outbox.change(change);
+        }
     }
 
     /// Nodes that have stopped, by an operator's word.
@@ -188,12 +209,7 @@ impl SharedFacts {
 
     /// Takes the allocator's decisions for all nodes: the time rules that hold, by its clock, and
     /// the learned limits, from what the upstreams have told all nodes.
-    pub(super) fn decide(
-        &mut self,
-        shared: &Shared,
-        fleet: &Fleet,
-        reports: &[(NodeToken, NodeMessage)],
-    ) {
+    pub(super) fn decide(&mut self, shared: &Shared, fleet: &Fleet, found: &[PoolHint]) {
         let active = shared.active.load();
         let rules = active.rules_in_force(Timestamp::now());
         let mut changed = false;
@@ -204,7 +220,7 @@ impl SharedFacts {
             self.rules = Some(rules);
         }
         let mut hints: HashMap<&str, Hints> = HashMap::new();
-        for hint in reports.iter().flat_map(|(_, report)| &report.hints) {
+        for hint in found {
             let all = hints.entry(&hint.pool).or_default();
             all.overloaded |= hint.overloaded;
             all.rps = least(all.rps, hint.rps);

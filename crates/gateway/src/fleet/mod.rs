@@ -12,6 +12,7 @@
 //! | [`allocator`] | drives the allocator while this process holds the lease |
 //! | [`wire`], [`names`] | messages, and the translation of names to numbers |
 //! | [`facts`] | what all nodes know: suspensions, learned limits, overrides, time rules |
+//! | [`hints`] | which hints of upstreams the allocator has counted |
 //! | [`status`] | the fleet for people: command, console, metrics |
 //! | [`stores`], [`keys`] | keys and usage in the shared database |
 //! | [`clock`] | the age of what is known of the shared keys |
@@ -22,6 +23,7 @@ mod clock;
 mod config;
 mod connection;
 pub(crate) mod facts;
+mod hints;
 mod keys;
 mod names;
 mod outbox;

@@ -67,6 +67,15 @@ impl Names {
         self.tenants.get(&flow).cloned()
     }
 
+    /// Length of the longest name of a tenant.
+    pub(super) fn longest_tenant(&self) -> usize {
+        self.tenants
+            .values()
+            .map(|name| name.len())
+            .max()
+            .unwrap_or(0)
+    }
+
     fn pool(&self, target: TargetId) -> Option<Arc<str>> {
         self.pools.get(target.index()).cloned().flatten()
     }
@@ -127,6 +136,7 @@ impl Names {
             complete: report.complete,
             succeeds: report.succeeds.map(|former| former.0),
             leaves: report.leaves,
+            on_loss: report.on_loss,
             ..NodeMessage::default()
         }
     }
@@ -157,6 +167,7 @@ impl Names {
             demand: demands,
             complete: message.complete,
             succeeds: message.succeeds.map(NodeId),
+            on_loss: message.on_loss,
             leaves: message.leaves,
         }
     }

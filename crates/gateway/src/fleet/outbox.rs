@@ -13,8 +13,19 @@ use crate::upstream::Hints;
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     changes: Mutex<Vec<FactChange>>,
-    hints: Mutex<BTreeMap<Arc<str>, PoolHint>>,
+    hints: Mutex<Hinted>,
     forget: Mutex<Vec<NodeToken>>,
+}
+
+/// Statements of upstreams about their limits.
+#[derive(Debug, Default)]
+struct Hinted {
+    /// Not in any report yet.
+    waiting: BTreeMap<Arc<str>, PoolHint>,
+    /// In every report until the allocator has read one of them.
+    sent: Vec<PoolHint>,
+    /// The first report that has them.
+    sent_with: u64,
 }
 
 impl Outbox {
@@ -45,7 +56,7 @@ impl Outbox {
 
     /// Notes what an upstream said about the limits of its pool.
     pub(crate) fn hint(&self, pool: &str, hints: &Hints) {
-        let mut waiting = self.hints.lock();
+        let waiting = &mut self.hints.lock().waiting;
         if !waiting.contains_key(pool) {
             let hint = PoolHint {
                 pool: pool.into(),
@@ -62,9 +73,53 @@ impl Outbox {
         }
     }
 
-    pub(crate) fn take_hints(&self) -> Vec<PoolHint> {
-        std::mem::take(&mut *self.hints.lock())
-            .into_values()
-            .collect()
+    /// The hints for the report with this number, and the number of the first report that has
+    /// them. The allocator counts them once, by that number.
+    pub(crate) fn hints(&self, report: u64) -> (u64, Vec<PoolHint>) {
+        let mut hinted = self.hints.lock();
+        if hinted.sent.is_empty() {
+            hinted.sent = std::mem::take(&mut hinted.waiting).into_values().collect();
+            hinted.sent_with = report;
+        }
+        // A node that joins anew counts its reports from the beginning.
+        hinted.sent_with = hinted.sent_with.min(report);
+        (hinted.sent_with, hinted.sent.clone())
+    }
+
+    /// The allocator has read the reports up to this one.
+    pub(crate) fn read(&self, report: u64) {
+        let mut hinted = self.hints.lock();
+        if report >= hinted.sent_with {
+            hinted.sent.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_is_repeated_until_a_report_with_it_was_read() {
+        let outbox = Outbox::default();
+        let overload = Hints {
+            overloaded: true,
+            ..Hints::default()
+        };
+        assert_eq!(outbox.hints(4), (4, vec![]));
+        outbox.hint("one", &overload);
+        let (first, hints) = outbox.hints(5);
+        assert_eq!((first, hints.len()), (5, 1));
+        outbox.hint("two", &overload);
+        assert_eq!(outbox.hints(6), (5, hints.clone()), "the report was lost");
+        outbox.read(4);
+        assert_eq!(outbox.hints(7), (5, hints));
+        outbox.read(6);
+        let (first, hints) = outbox.hints(8);
+        assert_eq!((first, hints.len()), (8, 1), "now the other one");
+        // It joined anew.
+        assert_eq!(outbox.hints(1).0, 1);
+        outbox.read(1);
+        assert_eq!(outbox.hints(2), (2, vec![]));
     }
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use headworks_core::shares::{
-    Allocation, FleetLimits, NodeId, NodeShare, Observed, OnLoss, Report, ShareSettings, Stamp,
+    Allocation, FleetLimits, NodeId, NodeShare, Observed, OnLoss, RECLAIM_AFTER, Report,
+    ShareSettings, Stamp,
 };
 use headworks_core::{Config, Time};
 use headworks_fleet::{BootInstant, NodeToken, Secrets};
@@ -125,11 +126,12 @@ impl Fleet {
             state.limits = limits;
             state.generation += 1;
         }
-        state.apply(permits);
+        state.apply(self.clock, permits);
     }
 
     /// Takes what else of the configuration matters to the fleet.
     pub(crate) fn set_gateway(&self, request_timeout: Duration, fingerprint: u64) {
+        let fingerprint = self.config.fingerprint(fingerprint);
         let mut state = self.state.lock();
         (state.request_timeout, state.fingerprint) = (request_timeout, fingerprint);
         state.generation += 1;
@@ -143,9 +145,12 @@ impl Fleet {
     }
 
     pub(crate) fn share_settings(&self) -> ShareSettings {
+        let timeout = self.state.lock().request_timeout;
         ShareSettings {
-            on_loss: on_loss(&self.config, self.state.lock().request_timeout),
+            on_loss: on_loss(&self.config, timeout),
             forget_after: self.config.forget_after,
+            // As long as a call can take, and as long once more: see `on_loss`.
+            leave_after: RECLAIM_AFTER + timeout * 2,
             ..ShareSettings::default()
         }
     }
@@ -160,7 +165,7 @@ impl Fleet {
         let on_loss = on_loss(&self.config, state.request_timeout);
         state.share = NodeShare::new(node_id(token), state.limits.clone(), on_loss);
         (state.fenced, state.sent) = (false, None);
-        state.apply(permits);
+        state.apply(self.clock, permits);
     }
 
     /// Goes on under another token with the share that it has: nobody has taken it.
@@ -168,14 +173,14 @@ impl Fleet {
         let mut state = self.state.lock();
         state.share.rejoin(node_id(token));
         state.fenced = false;
-        state.apply(permits);
+        state.apply(self.clock, permits);
     }
 
     /// Grants nothing until it has joined anew: others may have its share.
     pub(crate) fn fence(&self, permits: &Permits) {
         let mut state = self.state.lock();
         state.fenced = true;
-        state.apply(permits);
+        state.apply(self.clock, permits);
     }
 
     pub(crate) fn report(&self, observed: &Observed) -> Report {
@@ -196,8 +201,14 @@ impl Fleet {
         let mut state = self.state.lock();
         let (now, sent) = (self.clock.now(), self.clock.at(sent));
         state.sent = state.sent.max(Some(sent));
-        if state.share.receive(now, sent, allocation) {
-            state.apply(permits);
+        if state.share.expire(now) {
+            // Its buckets have filled while nothing was granted, and must be empty when the next
+            // share begins.
+            state.apply(self.clock, permits);
+        }
+        // The limits end with the deadline, which moves with every exchange.
+        if state.share.receive(now, sent, allocation) || state.share.deadline().is_some() {
+            state.apply(self.clock, permits);
         }
         state.share.stamp()
     }
@@ -212,14 +223,21 @@ impl Fleet {
         let mut state = self.state.lock();
         let expired = state.share.expire(self.clock.now());
         if expired {
-            state.apply(permits);
+            state.apply(self.clock, permits);
+            tracing::warn!(
+                "cut off from the fleet: no request is granted until an exchange succeeds \
+                 (`fleet.on_loss` is \"closed\")"
+            );
         }
         expired
     }
 
-    /// Begins to leave.
-    pub(crate) fn leave(&self) {
-        self.state.lock().leaves = true;
+    /// Begins to leave: nothing is granted from now on, before anybody is told that the share is
+    /// free.
+    pub(crate) fn leave(&self, permits: &Permits) {
+        let mut state = self.state.lock();
+        state.leaves = true;
+        state.apply(self.clock, permits);
     }
 
     /// Whether requests can be granted here.
@@ -258,14 +276,19 @@ impl Fleet {
 
 impl State {
     /// Has the scheduler use the share in force.
-    fn apply(&self, permits: &Permits) {
-        let limits = match self.fenced {
+    fn apply(&self, clock: BootClock, permits: &Permits) {
+        // Read first: a process that is stopped in between ends its limits too early, never too
+        // late.
+        let now = permits.now();
+        let mut limits = match self.fenced || self.leaves {
             false => self.share.local_limits(),
             true => {
                 let nothing = NodeShare::new(self.share.id(), self.limits.clone(), OnLoss::Keep);
                 nothing.local_limits()
             }
         };
+        let left = limits.until.map(|until| until.since(clock.now()));
+        limits.until = left.map(|left| now + left);
         permits.set_limits(limits);
     }
 }
@@ -278,5 +301,78 @@ fn on_loss(config: &FleetConfig, request_timeout: Duration) -> OnLoss {
         OnLossName::Closed => OnLoss::Closed {
             request_timeout: Some(request_timeout * 2),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headworks_core::shares::{GateId, GateShare, STOP_AFTER, Share};
+    use headworks_core::{Job, Limits};
+
+    fn joined(on_loss: OnLossName) -> (Fleet, Permits) {
+        let limits = Limits {
+            concurrent: Some(5),
+            ..Limits::default()
+        };
+        let scheduler = Config {
+            limits,
+            ..Config::default()
+        };
+        let permits = Permits::new(scheduler.clone()).expect("it is valid");
+        let config = FleetConfig {
+            on_loss,
+            ..FleetConfig::default()
+        };
+        let secrets = Secrets::from_variables(|_| None);
+        let fleet = Fleet::new(Arc::new(config), secrets, &scheduler);
+        fleet.join(NodeToken::random(), &permits);
+        assert!(
+            permits.try_acquire(Job::new(())).is_err(),
+            "it has no share yet"
+        );
+        let mut share = Share::default();
+        let gate = GateShare {
+            concurrent: Some(5),
+            ..GateShare::default()
+        };
+        share.gates.insert(GateId::All, gate);
+        let allocation = Allocation {
+            stamp: Stamp {
+                epoch: 1,
+                number: 1,
+            },
+            share,
+            ..Allocation::default()
+        };
+        fleet.receive(BootInstant::now(), Some(&allocation), &permits);
+        drop(permits.try_acquire(Job::new(())).expect("it has a share"));
+        (fleet, permits)
+    }
+
+    #[tokio::test]
+    async fn a_node_that_leaves_grants_nothing_before_it_says_so() {
+        let (fleet, permits) = joined(OnLossName::Keep);
+        fleet.leave(&permits);
+        assert!(permits.try_acquire(Job::new(())).is_err());
+        let report = fleet.report(&permits.observe());
+        assert!(
+            report.leaves && report.in_force.gates.is_empty(),
+            "{report:?}"
+        );
+    }
+
+    /// Nobody has to look at the clock for that but the scheduler.
+    #[tokio::test]
+    async fn the_limits_in_force_end_with_the_deadline() {
+        let (fleet, permits) = joined(OnLossName::Closed);
+        let deadline = fleet.deadline().expect("it is closed");
+        // Nothing calls `expire`.
+        while let Ok(permit) = permits.try_acquire(Job::new(())) {
+            drop(permit);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            assert!(fleet.clock.now() < deadline + STOP_AFTER, "it never ends");
+        }
+        assert!(fleet.clock.now() >= deadline, "it holds until then");
     }
 }

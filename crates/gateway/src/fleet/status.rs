@@ -180,8 +180,9 @@ impl FleetStatus {
             if observer.differing.insert(node.token.clone()) {
                 tracing::warn!(
                     node = node.name,
-                    "a node of the fleet has other limits or weights in its configuration than the \
-                     allocator: use the same configuration on all nodes"
+                    "a node of the fleet has other limits, weights, `fleet.on_loss` or \
+                     `fleet.forget_after` in its configuration than the allocator: use the same \
+                     configuration on all nodes"
                 );
             }
         }

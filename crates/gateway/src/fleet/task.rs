@@ -97,12 +97,7 @@ pub(super) async fn watch_deadline(
             // trusted for long.
             let nap = left.unwrap_or(TICK).clamp(Duration::from_millis(5), TICK);
             tokio::time::sleep(nap).await;
-            if fleet.expire(&shared.permits) {
-                tracing::warn!(
-                    "cut off from the fleet: no request is granted until an exchange succeeds \
-                     (`fleet.on_loss` is \"closed\")"
-                );
-            }
+            fleet.expire(&shared.permits);
         }
     };
     let _: Option<()> = stop.run_until_cancelled(watch).await;
@@ -146,7 +141,7 @@ impl Exchanger {
     /// Gives the share back at once, and the slots as the running requests end. A server that is
     /// away does not hold up the shutdown.
     async fn leave(mut self) {
-        self.fleet.leave();
+        self.fleet.leave(&self.shared.permits);
         loop {
             let began = Instant::now();
             let said = self.exchange().await;
@@ -173,6 +168,8 @@ impl Exchanger {
     async fn exchange(&mut self) -> bool {
         self.follow_membership(false);
         self.follow_config();
+        // A process that was stopped reports what it has now.
+        self.fleet.expire(&self.shared.permits);
         let report = self.report();
         match self.connection.exchange.tick(report).await {
             Ok(reply) => {
@@ -200,7 +197,7 @@ impl Exchanger {
         message.fingerprint = self.fleet.fingerprint();
         message.ready = self.fleet.is_ready();
         message.program = env!("CARGO_PKG_VERSION").into();
-        message.hints = self.fleet.outbox.take_hints();
+        (message.hints_since, message.hints) = self.fleet.outbox.hints(report.number);
         Report {
             echoed: self.echoed,
             body: message.encode().into(),
@@ -261,6 +258,9 @@ impl Exchanger {
                     }
                 }
             });
+        if let Some((_, allocation)) = &allocation {
+            self.fleet.outbox.read(allocation.seen);
+        }
         let applied = allocation.as_ref().map(|(_, allocation)| allocation);
         let in_force = self
             .fleet
@@ -277,6 +277,10 @@ impl Exchanger {
             for node in self.facts.forgotten() {
                 self.allocator.forget(node);
             }
+        }
+        if reply.facts_lost {
+            tracing::warn!("the shared server has lost what the fleet knew: telling it again");
+            self.facts.republish(&self.fleet);
         }
         let allocates = reply.view.is_some();
         self.fleet
@@ -298,7 +302,7 @@ impl Exchanger {
         let steps = self
             .allocator
             .allocate(now, view, &mut self.names, &self.limits, settings);
-        self.facts.decide(&self.shared, &self.fleet, &steps.reports);
+        self.facts.decide(&self.shared, &self.fleet, &steps.hints);
         for node in steps.forget {
             tracing::warn!(%node, "a node has been silent for too long: its share goes to the others");
             if let Err(error) = self.connection.exchange.forget(node).await {

@@ -89,6 +89,180 @@ async fn the_allocator_learns_limits_for_all() {
     );
 }
 
+/// A rule holds where the allocator's clock says so, whatever the clock of another node says. The
+/// two nodes are twelve hours apart, by their zones.
+#[tokio::test(flavor = "multi_thread")]
+async fn time_rules_hold_by_the_clock_of_the_allocator() {
+    let (server, (upstream, _permits)) = (PostgresServer::start(), holding().await);
+    let now = jiff::Timestamp::now();
+    let time = |hours: i64| {
+        let at = now + jiff::SignedDuration::from_hours(hours);
+        at.strftime("%H:%M").to_string()
+    };
+    let toml = |zone: &str| {
+        format!(
+            "{WIDE}scheduler_max_concurrent = 10\n[[gateway.rule]]\nname = 'now'\n\
+             from = '{}'\nto = '{}'\nzone = '{zone}'\nmax_concurrent = 6\n",
+            time(-5),
+            time(5)
+        )
+    };
+    let one = join(&server, ("one", ""), &upstream, &toml("UTC")).await;
+    let slots = |status: &FleetStatus| sum(status, "gateway", "concurrent");
+    until_status(&server, "the rule holds at the allocator", |status| {
+        slots(status) == 6.0
+    })
+    .await;
+    let two = join(&server, ("two", ""), &upstream, &toml("Etc/GMT-12")).await;
+    let is_six = |status: &FleetStatus| status.nodes.len() == 2 && slots(status) == 6.0;
+    until_status(&server, "both share six slots", is_six).await;
+    // Its configured limit is what it would use without the fleet's rule.
+    let shown = |gateway: &Gateway| {
+        let settings = gateway.panel().settings();
+        let slots = settings
+            .into_iter()
+            .find(|one| one.name == "max_concurrent");
+        slots.and_then(|slots| slots.now).unwrap()
+    };
+    until("both use the rule", || {
+        [&one, &two].map(|node| shown(&node.gateway)) == ["6", "6"]
+    })
+    .await;
+}
+
+/// The learned rates, as all nodes know them.
+fn learned(server: &PostgresServer) -> String {
+    let sql = "SELECT convert_from(body, 'UTF8') FROM headworks.fact WHERE key = 'learned/one'";
+    server.psql("fleet", sql)
+}
+
+/// Waits until a node has exchanged that many times more.
+async fn exchanges(node: &Gateway, count: u64) {
+    let name = "headworks_fleet_exchanges_total{outcome=\"succeeded\"} ";
+    let now = || {
+        let shown = metrics(node);
+        let value = shown
+            .split(name)
+            .nth(1)
+            .and_then(|rest| rest.lines().next());
+        value
+            .and_then(|value| value.parse::<f64>().ok())
+            .unwrap_or_default() as u64
+    };
+    let before = now();
+    until("it exchanges", || now() >= before + count).await;
+}
+
+/// The report of a node that has died stays, and so does the overload in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_overload_counts_once_though_its_node_dies() {
+    let server = PostgresServer::start();
+    let upstream = Upstream::start(|_| Reaction::Status(429, "\r\nretry-after: 1")).await;
+    let toml = format!(
+        "{WIDE}{}",
+        upstream.toml("one", "max_rps = 100.0\nmin_rps = 1.0")
+    );
+    let two = crate::start(&server, ("two", ""), &toml).await;
+    until("it allocates", || two.gateway.is_ready()).await;
+    // A runtime of its own ends at once, without leaving the fleet.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (url, dies) = (server.url(), toml);
+    let started = runtime.spawn(async move {
+        crate::try_start(&url, PostgresServer::secrets(), ("one", ""), &dies).await
+    });
+    let one = started
+        .await
+        .unwrap()
+        .unwrap_or_else(|error| panic!("{error}"));
+    until("it has a share", || one.gateway.is_ready()).await;
+    assert_eq!(
+        one.client().post(CHAT, &[], &chat(1, false)).await.status,
+        429
+    );
+    until("the rate is cut", || !learned(&server).is_empty()).await;
+    runtime.shutdown_background();
+    exchanges(&two.gateway, 40).await;
+    assert_eq!(learned(&server), "[70.0,null]");
+}
+
+/// An exchange that fails does not lose what its report would have told.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_overload_is_told_after_an_outage() {
+    let server = PostgresServer::start();
+    let upstream = Upstream::start(|_| Reaction::Status(429, "\r\nretry-after: 1")).await;
+    let toml = format!(
+        "{WIDE}{}",
+        upstream.toml("one", "max_rps = 100.0\nmin_rps = 1.0")
+    );
+    let one = crate::start(&server, ("one", ""), &toml).await;
+    until("it has a share", || one.gateway.is_ready()).await;
+    server.pause();
+    assert_eq!(
+        one.client().post(CHAT, &[], &chat(1, false)).await.status,
+        429
+    );
+    let failed = "headworks_fleet_exchanges_total{outcome=\"failed\"} ";
+    until("exchanges fail", || {
+        let shown = metrics(&one.gateway);
+        let value = shown
+            .split(failed)
+            .nth(1)
+            .and_then(|rest| rest.lines().next());
+        value.is_some_and(|value| !["0", "1"].contains(&value))
+    })
+    .await;
+    server.unpause();
+    exchanges(&one.gateway, 20).await;
+    assert_eq!(learned(&server), "[70.0,null]");
+}
+
+/// Valkey restarts empty: what the nodes know is told again.
+#[tokio::test(flavor = "multi_thread")]
+async fn facts_outlive_a_server_that_restarts_empty() {
+    let mut server = ValkeyServer::start();
+    let overloaded = "\r\nretry-after: 3000";
+    let upstream = Upstream::start(move |_| Reaction::Status(429, overloaded)).await;
+    let toml = format!("{WIDE}scheduler_max_concurrent = 10");
+    let (one, two) = tokio::join!(
+        join(&server, ("one", ""), &upstream, &toml),
+        join(&server, ("two", ""), &upstream, &toml),
+    );
+    let args = json!({ "max_concurrent": 6 });
+    let change = one
+        .gateway
+        .panel()
+        .act("change", args.as_object().unwrap())
+        .await;
+    change.unwrap();
+    assert_eq!(
+        one.client().post(CHAT, &[], &chat(1, false)).await.status,
+        429
+    );
+    let suspended = "upstream=\"one\",state=\"suspended\"";
+    let known = |node: &Gateway| {
+        let settings = node.panel().settings();
+        let slots = settings
+            .into_iter()
+            .find(|setting| setting.name == "max_concurrent");
+        let is_changed = slots.and_then(|slots| slots.now).unwrap() == "6";
+        (is_changed, metrics(node).contains(suspended))
+    };
+    until("both know", || {
+        known(&one.gateway) == (true, true) && known(&two.gateway) == (true, true)
+    })
+    .await;
+    server.crash_and_start();
+    exchanges(&one.gateway, 20).await;
+    exchanges(&two.gateway, 20).await;
+    assert_eq!(
+        [known(&one.gateway), known(&two.gateway)],
+        [(true, true); 2]
+    );
+    // A node that joins now finds the facts in the server.
+    let three = join(&server, ("three", ""), &upstream, &toml).await;
+    until("a new one knows", || known(&three.gateway) == (true, true)).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_in_the_console_holds_on_all_nodes_until_a_reload() {
     let (server, (upstream, permits)) = (PostgresServer::start(), holding().await);

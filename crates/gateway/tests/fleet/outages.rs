@@ -45,6 +45,57 @@ async fn nodes_that_are_cut_off_go_on_with_their_shares_over_valkey() {
     nodes_that_are_cut_off_go_on_with_their_shares::<ValkeyServer>().await;
 }
 
+/// An outage longer than `forget_after`: nobody was silent, because nobody could be heard.
+async fn an_outage_forgets_nobody<S: Server>() {
+    let (server, (upstream, permits)) = (S::start(), holding().await);
+    let toml = format!("{WIDE}scheduler_max_concurrent = 10");
+    let soon = "forget_after = '2s'";
+    let (one, two) = tokio::join!(
+        join(&server, ("one", soon), &upstream, &toml),
+        join(&server, ("two", soon), &upstream, &toml),
+    );
+    let mut sent = send(&one, 40);
+    sent.extend(send(&two, 40));
+    until("both work", || {
+        let running = [&one, &two].map(|node| node.gateway.running_and_waiting().0);
+        running.iter().all(|running| *running > 1) && upstream.now() == 10
+    })
+    .await;
+    let tokens = |status: headworks_gateway::FleetStatus| -> Vec<String> {
+        status.nodes.into_iter().map(|node| node.token).collect()
+    };
+    let before = tokens(crate::status(&server).await);
+    server.pause();
+    // Both must have missed more than `forget_after`.
+    let began = std::time::Instant::now();
+    until("it is away for five seconds", || {
+        began.elapsed() > Duration::from_secs(5)
+    })
+    .await;
+    server.unpause();
+    for _ in 0..40 {
+        permits.add_permits(2);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    all_succeed(sent).await;
+    assert!(upstream.peak() <= 10, "{} at once", upstream.peak());
+    assert_eq!(
+        tokens(crate::status(&server).await),
+        before,
+        "nobody had to rejoin"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_forgets_nobody_over_postgres() {
+    an_outage_forgets_nobody::<PostgresServer>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_forgets_nobody_over_valkey() {
+    an_outage_forgets_nobody::<ValkeyServer>().await;
+}
+
 /// With "closed", a node that is cut off grants nothing until it is back. Waiting requests are
 /// served then.
 async fn a_node_that_is_cut_off_stops<S: Server>() {

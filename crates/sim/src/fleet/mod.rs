@@ -10,14 +10,14 @@ mod exchange;
 mod node;
 mod walk;
 
-pub use node::{Call, NodeState, Started};
+pub use node::{Call, Ended, How, NodeState, Started};
 pub use walk::walk;
 
 use crate::audit::Violation;
 use auditor::Auditor;
 use exchange::Exchange;
 use headworks_core::shares::{Allocation, FleetLimits, NodeId, OnLoss, Report, ShareSettings};
-use headworks_core::{Config, Flow, Job, Time};
+use headworks_core::{Class, Config, Flow, Job, Rate, Reason, Time};
 use headworks_synth::Rng;
 use node::Node;
 use std::time::Duration;
@@ -79,6 +79,8 @@ pub struct Fleet {
     now: Time,
     nodes: Vec<Node>,
     exchange: Exchange,
+    /// Whether messages reach the exchange at all.
+    reachable: bool,
     messages: Vec<(Time, Message)>,
     auditor: Auditor,
     ids: u128,
@@ -96,6 +98,7 @@ impl Fleet {
             now,
             nodes: Vec::new(),
             exchange: Exchange::default(),
+            reachable: true,
             messages: Vec::new(),
             ids: 0,
             spec,
@@ -180,12 +183,65 @@ impl Fleet {
 
     /// Submits a job to a node. Returns whether it was admitted.
     pub fn submit(&mut self, node: usize, job: Job<Call>) -> bool {
+        self.offer(node, job).is_ok()
+    }
+
+    /// Submits a job to a node.
+    ///
+    /// # Errors
+    /// The reason of the refusal; none if the node does not serve.
+    pub fn offer(&mut self, node: usize, job: Job<Call>) -> Result<(), Option<Reason>> {
         self.nodes[node].submit(self.now, job)
+    }
+
+    /// The jobs that have ended on all nodes since the last call.
+    pub fn take_ended(&mut self) -> Vec<Ended> {
+        let ended = self.nodes.iter_mut();
+        ended
+            .flat_map(|node| std::mem::take(&mut node.ended))
+            .collect()
+    }
+
+    /// The calls that run on all nodes.
+    #[must_use]
+    pub fn running(&self) -> u64 {
+        self.nodes.iter().map(|node| node.calls.len() as u64).sum()
+    }
+
+    /// The jobs of a class that wait on a node.
+    #[must_use]
+    pub fn waiting_in(&self, node: usize, class: Class) -> u64 {
+        self.nodes[node].core.waiting_in(class)
+    }
+
+    /// The part of the limit over everything that a node has in force: of the cost if that is
+    /// limited, else of the requests, else of the slots. `None` if nothing is limited.
+    #[must_use]
+    pub fn share_in_force(&self, node: usize) -> Option<f64> {
+        let (whole, all) = (self.spec.config.limits, self.nodes[node].in_force().all);
+        let serves = self.nodes[node].state == NodeState::Up;
+        let rate = |whole: Option<Rate>, own: Option<Rate>| {
+            let whole = whole?.as_per_second();
+            Some(own.map_or(whole, Rate::as_per_second) / whole)
+        };
+        let slots = || {
+            let whole = whole.concurrent?;
+            Some(f64::from(all.concurrent.unwrap_or(whole)) / f64::from(whole))
+        };
+        let part = rate(whole.cost, all.cost);
+        let part = part.or_else(|| rate(whole.requests, all.requests));
+        let part = part.or_else(slots)?;
+        Some(if serves { part } else { 0.0 })
     }
 
     /// Cuts a node off from the exchange, or connects it again.
     pub fn set_connected(&mut self, node: usize, connected: bool) {
         self.nodes[node].connected = connected;
+    }
+
+    /// Takes the exchange away from all nodes, or brings it back with everything that it had.
+    pub fn set_reachable(&mut self, reachable: bool) {
+        self.reachable = reachable;
     }
 
     /// Ends a node's process.
@@ -203,6 +259,7 @@ impl Fleet {
     /// Starts a new process in the place of a dead one.
     pub fn restart(&mut self, node: usize) {
         let mut new = self.new_node();
+        new.ended = std::mem::take(&mut self.nodes[node].ended);
         new.orphans = std::mem::take(&mut self.nodes[node].orphans);
         self.nodes[node] = new;
     }
@@ -236,6 +293,16 @@ impl Fleet {
     /// # Errors
     /// The guarantee that was violated.
     pub fn step(&mut self) -> Result<Vec<Started>, Violation> {
+        for node in &mut self.nodes {
+            // Nobody has asked for them.
+            node.ended.clear();
+        }
+        let (started, violation) = self.advance();
+        violation.map_or(Ok(started), Err)
+    }
+
+    /// Proceeds by one step, whatever is violated. Returns the calls that started.
+    pub fn advance(&mut self) -> (Vec<Started>, Option<Violation>) {
         self.now += self.spec.step;
         let (now, aborts) = (self.now, self.aborts());
         for node in &mut self.nodes {
@@ -260,8 +327,8 @@ impl Fleet {
                 }));
             }
         }
-        self.auditor.check(now, &self.nodes, &started)?;
-        Ok(started)
+        let checked = self.auditor.check(now, &self.nodes, &started);
+        (started, checked.err())
     }
 
     /// Delivers the messages whose time has come, in that order.
@@ -281,7 +348,8 @@ impl Fleet {
                 Message::Answer(node, id, sent, allocation) => {
                     let now = self.now;
                     let node = &mut self.nodes[node];
-                    if node.connected && node.share.id() == id && node.state != NodeState::Dead {
+                    let arrives = self.reachable && node.connected;
+                    if arrives && node.share.id() == id && node.state != NodeState::Dead {
                         node.receive(now, sent, Option::as_ref(&allocation));
                     }
                 }
@@ -292,7 +360,7 @@ impl Fleet {
     /// A report reaches the exchange.
     fn exchange(&mut self, place: usize, sent: Time, report: Report) {
         let (id, leaves) = (report.node, report.leaves);
-        if !self.nodes[place].connected {
+        if !self.reachable || !self.nodes[place].connected {
             return;
         }
         let allocation = self.exchange.exchange(report);

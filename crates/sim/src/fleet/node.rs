@@ -3,14 +3,58 @@
 use headworks_core::shares::{
     Allocation, FleetLimits, NodeId, NodeShare, Observed, OnLoss, Shares,
 };
-use headworks_core::{Config, Core, Job, Lease, LocalLimits, Outcome, Time, Verdict};
+use headworks_core::{
+    Config, Core, Event, Job, Lease, LocalLimits, Outcome, Reason, Time, Verdict,
+};
 use std::time::Duration;
 
-/// The payload of a fleet's jobs: how long the call takes.
+/// The payload of a fleet's jobs: how long the call takes, and whose it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     /// How long the upstream takes for it.
     pub takes: Duration,
+    /// The number of its load.
+    pub load: u32,
+    /// Its number in its load.
+    pub number: u64,
+}
+
+impl Call {
+    /// A call that takes so long, and belongs to nobody.
+    #[must_use]
+    pub fn taking(takes: Duration) -> Call {
+        Call {
+            takes,
+            load: 0,
+            number: 0,
+        }
+    }
+}
+
+/// A job that has ended on a node.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// The call.
+    pub call: Call,
+    /// The class.
+    pub class: headworks_core::Class,
+    /// The flow.
+    pub flow: headworks_core::Flow,
+    /// Its end.
+    pub how: How,
+}
+
+/// The end of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// The upstream answered.
+    Done,
+    /// Its time was over before it started.
+    Expired,
+    /// It gave its place to another.
+    Shed,
+    /// Its node ended.
+    Lost,
 }
 
 /// The state of a node.
@@ -33,6 +77,7 @@ pub(super) struct Node {
     pub(super) calls: Vec<(Time, Lease<Call>)>,
     /// Calls of a process that has ended: the upstream works on.
     pub(super) orphans: Vec<(Time, Lease<Call>)>,
+    pub(super) ended: Vec<Ended>,
     pub(super) connected: bool,
     pub(super) next_exchange: Time,
     /// This node's clock is ahead of the others by this.
@@ -58,6 +103,7 @@ impl Node {
             shares: None,
             calls: Vec::new(),
             orphans: Vec::new(),
+            ended: Vec::new(),
             connected: true,
             next_exchange: now,
             offset,
@@ -69,9 +115,33 @@ impl Node {
         now + self.offset
     }
 
-    pub(super) fn submit(&mut self, now: Time, job: Job<Call>) -> bool {
+    /// Submits a job. Without a reason, the node does not serve.
+    pub(super) fn submit(&mut self, now: Time, job: Job<Call>) -> Result<(), Option<Reason>> {
+        if self.state != NodeState::Up {
+            return Err(None);
+        }
         let clock = self.clock(now);
-        self.state == NodeState::Up && self.core.submit(clock, job).is_ok()
+        let submitted = self.core.submit(clock, job);
+        submitted.map(drop).map_err(|refused| Some(refused.reason))
+    }
+
+    fn note(&mut self, job: &Job<Call>, how: How) {
+        self.ended.push(Ended {
+            call: job.payload,
+            class: job.class,
+            flow: job.flow,
+            how,
+        });
+    }
+
+    fn note_events(&mut self) {
+        while let Some(event) = self.core.poll_event() {
+            match event {
+                Event::Expired { job, .. } => self.note(&job, How::Expired),
+                Event::Shed { job, .. } => self.note(&job, How::Shed),
+                _ => {}
+            }
+        }
     }
 
     /// Ends the calls whose time has come.
@@ -83,6 +153,7 @@ impl Node {
             .partition(|(until, _)| *until <= now);
         self.calls = running;
         for (_, lease) in ended {
+            self.ended.push(Ended::of(&lease, How::Done));
             self.core.finish(clock, lease, Outcome::DONE, Verdict::Fine);
         }
     }
@@ -95,6 +166,7 @@ impl Node {
             started.push(Started::of(&lease));
             self.calls.push((now + lease.payload.takes, lease));
         }
+        self.note_events();
         started
     }
 
@@ -140,6 +212,8 @@ impl Node {
         self.state = NodeState::Dead;
         self.shares = None;
         let calls = std::mem::take(&mut self.calls);
+        let lost = calls.iter().map(|(_, lease)| Ended::of(lease, How::Lost));
+        self.ended.extend(lost);
         if !aborts {
             self.orphans.extend(calls);
         }
@@ -154,6 +228,17 @@ impl Node {
     /// The limits that its core enforces.
     pub(super) fn in_force(&self) -> &LocalLimits {
         self.core.local_limits()
+    }
+}
+
+impl Ended {
+    fn of(lease: &Lease<Call>, how: How) -> Ended {
+        Ended {
+            call: lease.payload,
+            class: lease.class,
+            flow: lease.flow,
+            how,
+        }
     }
 }
 

@@ -37,11 +37,15 @@ struct Walk {
     rng: Rng,
     fleet: Fleet,
     on_loss: OnLoss,
+    trouble_ends: Time,
     sources: Vec<Vec<Source>>,
     cut_until: Vec<Time>,
     dead_until: Vec<Time>,
     takes: u64,
     lossless_until: Time,
+    /// While the exchange is away, and for a moment afterwards, no node is cut off besides: nobody
+    /// is to be silent for long enough to be forgotten.
+    away_until: Time,
     few_slots: bool,
     coverage: Coverage,
 }
@@ -87,12 +91,14 @@ pub fn walk(seed: u64) -> Result<Coverage, Violation> {
     let walk = Walk {
         takes: 50 + rng.below(1_500),
         rng,
+        trouble_ends: fleet.now() + TROUBLE,
         fleet,
         on_loss,
         sources,
         cut_until: vec![Time::ZERO; nodes],
         dead_until: vec![Time::ZERO; nodes],
         lossless_until: Time::ZERO,
+        away_until: Time::ZERO,
         few_slots,
         coverage: Coverage::default(),
     };
@@ -173,7 +179,7 @@ fn sources(rng: &mut Rng, config: &Config) -> Vec<Source> {
 
 impl Walk {
     fn run(mut self) -> Result<Coverage, Violation> {
-        let trouble_ends = self.fleet.now() + TROUBLE;
+        let trouble_ends = self.trouble_ends;
         let end = trouble_ends + PEACE;
         let nodes = self.fleet.len();
         let mut progress = vec![0_u64; nodes];
@@ -214,8 +220,8 @@ impl Walk {
         let is_up = self.fleet.state(node) == NodeState::Up;
         let is_allocator = self.fleet.allocator() == Some(node);
         let any_cut = self.cut_until.iter().any(|until| *until > now);
-        match self.rng.below(10) {
-            0..4 if is_up && now >= self.lossless_until => {
+        match self.rng.below(11) {
+            0..4 if is_up && now >= self.lossless_until && now >= self.away_until => {
                 self.fleet.set_connected(node, false);
                 let length = 100 + self.rng.below(LONGEST_PARTITION - 100);
                 self.cut_until[node] = now + Duration::from_millis(length);
@@ -243,10 +249,24 @@ impl Walk {
             }
             // A node that is cut off under `keep` cannot be known to an exchange that lost its
             // grants: that needs a synchronous standby.
-            9 if self.on_loss != OnLoss::Keep || (!any_cut && self.all_up()) => {
+            9 if self.on_loss != OnLoss::Keep
+                || (!any_cut && now >= self.away_until && self.all_up()) =>
+            {
                 self.fleet.lose_exchange();
                 self.lossless_until = now + Duration::from_secs(8);
                 self.coverage.note("exchange lost");
+            }
+            10 if !any_cut && now >= self.lossless_until && now >= self.away_until => {
+                self.fleet.set_reachable(false);
+                // Longer than a node may be silent, if time is left for that.
+                let length = 1_000 + self.rng.below(11_000);
+                self.away_until = now + Duration::from_millis(length);
+                self.coverage.note("exchange away");
+                let end = self.away_until.min(self.trouble_ends);
+                if end.since(now) > FORGET_AFTER {
+                    self.coverage
+                        .note("exchange away for longer than `forget_after`");
+                }
             }
             _ => {}
         }
@@ -258,6 +278,9 @@ impl Walk {
 
     fn heal(&mut self, all: bool) {
         let now = self.fleet.now();
+        if all || self.away_until <= now {
+            self.fleet.set_reachable(true);
+        }
         for node in 0..self.fleet.len() {
             if all || self.cut_until[node] <= now {
                 self.fleet.set_connected(node, true);
@@ -280,7 +303,7 @@ impl Walk {
                 while self.fleet.waiting(node, source.flow) < source.backlog {
                     let takes = Duration::from_millis(20 + self.rng.below(self.takes));
                     let target = TargetId::new(0);
-                    let job = Job::new(Call { takes })
+                    let job = Job::new(Call::taking(takes))
                         .class(source.class)
                         .flow(source.flow)
                         .cost(Cost(1 + self.rng.below(source.most_cost)))

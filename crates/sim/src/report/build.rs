@@ -2,12 +2,12 @@
 
 use super::expect::check;
 use super::{
-    ClassReport, ClassSeries, FlowReport, LoadReport, Report, RoundReport, RoundsReport,
-    SeriesReport, SideReport, TargetReport, Totals, Waits,
+    ClassReport, ClassSeries, FleetReport, FlowReport, LoadReport, NodeReport, Report, RoundReport,
+    RoundsReport, SeriesReport, SideReport, TargetReport, Totals, Waits,
 };
 use crate::record::{ClassTally, DROPS, Histogram, Record, Series, drop_name};
 use crate::scenario::Scenario;
-use crate::simulation::{Run, SideTally, WalkTally};
+use crate::simulation::{FleetTally, Run, SideTally, WalkTally};
 use headworks_core::{Flow, Policy, Reason, Time};
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 const FLOWS: usize = 100;
 
 impl Report {
-    pub(crate) fn new(scenario: &Scenario, seed: u64, run: Run) -> Self {
+    pub(crate) fn new(scenario: &Scenario, seed: u64, run: Run, fleet: Option<FleetTally>) -> Self {
         let Run {
             record,
             walk,
@@ -39,6 +39,7 @@ impl Report {
             loads: loads(scenario, &record),
             targets: targets(scenario, &record, end),
             rounds: walk.map(|walk| rounds(&walk)),
+            fleet: fleet.map(fleet_report),
             expectations: Vec::new(),
             series: series(&record.series),
         };
@@ -46,6 +47,29 @@ impl Report {
         report.flow_count = report.flows.len();
         report.flows.truncate(FLOWS);
         report
+    }
+}
+
+fn fleet_report(tally: FleetTally) -> FleetReport {
+    let node = |(place, node): (usize, crate::simulation::NodeTally)| {
+        let shares = node.shares.iter().copied();
+        let count = node.shares.len().max(1) as f64;
+        NodeReport {
+            name: format!("node {}", place + 1),
+            granted: node.granted,
+            mean_share: shares.clone().sum::<f64>() / count,
+            least_share: shares.clone().fold(1.0, f64::min),
+            most_share: shares.fold(0.0, f64::max),
+            shares: node.shares,
+        }
+    };
+    FleetReport {
+        nodes: tally.nodes.into_iter().enumerate().map(node).collect(),
+        least_use: tally.use_of_limit.map(|(least, _)| least),
+        most_use: tally.use_of_limit.map(|(_, most)| most),
+        calls_over: tally.calls_over,
+        violation: tally.violation,
+        takeovers: tally.takeovers,
     }
 }
 

@@ -129,6 +129,15 @@ fn of_counts(metric: Metric, counts: &Counts, refused: u64, waits: Waits) -> f64
 
 fn of_all(metric: Metric, report: &Report) -> f64 {
     let totals = &report.totals;
+    if let Some(fleet) = &report.fleet {
+        let use_of_limit = |part: Option<f64>| part.unwrap_or(f64::NAN);
+        match metric {
+            Metric::LeastUse => return use_of_limit(fleet.least_use),
+            Metric::MostUse => return use_of_limit(fleet.most_use),
+            Metric::CallsOver => return fleet.calls_over as f64,
+            _ => {}
+        }
+    }
     of_counts(metric, &totals.counts, totals.refused, totals.waits)
 }
 

@@ -43,6 +43,8 @@ pub struct Report {
     pub(crate) loads: Vec<LoadReport>,
     pub(crate) targets: Vec<TargetReport>,
     pub(crate) rounds: Option<RoundsReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fleet: Option<FleetReport>,
     pub(crate) expectations: Vec<CheckedExpectation>,
     pub(crate) series: SeriesReport,
 }
@@ -138,6 +140,32 @@ pub(crate) struct TargetReport {
     pub(crate) held_share: f64,
     /// State changes, with times in seconds.
     pub(crate) states: Vec<(f64, &'static str)>,
+}
+
+/// Several nodes that share the limits.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct FleetReport {
+    pub(crate) nodes: Vec<NodeReport>,
+    /// The least and the most of the limit over everything that was used in any ten seconds.
+    pub(crate) least_use: Option<f64>,
+    pub(crate) most_use: Option<f64>,
+    /// Calls that started while a limit was exceeded.
+    pub(crate) calls_over: u64,
+    /// How a limit was exceeded first.
+    pub(crate) violation: Option<String>,
+    /// How often another node became the allocator.
+    pub(crate) takeovers: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct NodeReport {
+    pub(crate) name: String,
+    pub(crate) granted: u64,
+    pub(crate) mean_share: f64,
+    pub(crate) least_share: f64,
+    pub(crate) most_share: f64,
+    /// The part of the limit that it had, second by second.
+    pub(crate) shares: Vec<f64>,
 }
 
 #[derive(Clone, Debug, Serialize)]

@@ -1,6 +1,6 @@
 //! The report for a terminal.
 
-use super::{LoadReport, Report, SideReport, TargetReport};
+use super::{LoadReport, NodeReport, Report, SideReport, TargetReport};
 use std::fmt::Write;
 
 /// Maximum rows of flows; targets get a few more.
@@ -15,6 +15,7 @@ pub(super) fn text(report: &Report) -> String {
     loads(report, &mut out);
     targets(report, &mut out);
     rounds(report, &mut out);
+    fleet(report, &mut out);
     expectations(report, &mut out);
     out
 }
@@ -295,6 +296,37 @@ fn targets(report: &Report, out: &mut String) {
         .collect();
     more(&mut rows, report.targets.len(), header.len());
     table(out, &header, &rows);
+}
+
+fn fleet(report: &Report, out: &mut String) {
+    let Some(fleet) = &report.fleet else { return };
+    let header = ["node", "granted", "mean share", "least", "most"];
+    let row = |node: &NodeReport| {
+        vec![
+            node.name.clone(),
+            number(node.granted),
+            percent(node.mean_share),
+            percent(node.least_share),
+            percent(node.most_share),
+        ]
+    };
+    let mut rows: Vec<Vec<String>> = fleet.nodes.iter().take(ROWS + 10).map(row).collect();
+    more(&mut rows, fleet.nodes.len(), header.len());
+    table(out, &header, &rows);
+    if let (Some(least), Some(most)) = (fleet.least_use, fleet.most_use) {
+        let (least, most) = (percent(least), percent(most));
+        let _ = writeln!(out, "use of the limit over any 10 s: {least} to {most}");
+    }
+    let _ = writeln!(
+        out,
+        "calls over the limit: {}; changes of the allocator: {}",
+        number(fleet.calls_over),
+        fleet.takeovers
+    );
+    if let Some(violation) = &fleet.violation {
+        let _ = writeln!(out, "first exceeded at {violation}");
+    }
+    out.push('\n');
 }
 
 fn rounds(report: &Report, out: &mut String) {

@@ -63,6 +63,12 @@ pub enum Metric {
     MaxLead,
     /// Passes needed.
     Passes,
+    /// Least part of the limit that a fleet used in any 10 s.
+    LeastUse,
+    /// Largest part of the limit that a fleet used in any 10 s.
+    MostUse,
+    /// Calls that a fleet started while a limit was exceeded.
+    CallsOver,
 }
 
 impl Metric {
@@ -87,9 +93,14 @@ impl Metric {
                     | M::WaitP50
                     | M::WaitP90
                     | M::WaitP99
+                    | M::LeastUse
+                    | M::MostUse
+                    | M::CallsOver
             ),
             Scope::Class(_) => {
-                self.applies(&Scope::All) || matches!(self, M::Share | M::ShareDeviation)
+                let of_fleet = matches!(self, M::LeastUse | M::MostUse | M::CallsOver);
+                !of_fleet && self.applies(&Scope::All)
+                    || matches!(self, M::Share | M::ShareDeviation)
             }
             Scope::Flow(_) => matches!(
                 self,

@@ -29,6 +29,7 @@ pub(super) struct File {
     pub(super) workers: Option<WorkersFile>,
     pub(super) rounds: Option<RoundsFile>,
     pub(super) trace: Option<TraceFile>,
+    pub(super) fleet: Option<FleetFile>,
     #[serde(default)]
     pub(super) expect: Vec<ExpectFile>,
 }
@@ -204,6 +205,7 @@ pub(super) struct LoadFile {
     pub(super) timeout: Option<DurationValue>,
     pub(super) from: Option<DurationValue>,
     pub(super) until: Option<DurationValue>,
+    pub(super) node: Option<u64>,
     #[serde(default)]
     pub(super) clients: ClientsFile,
 }
@@ -254,6 +256,46 @@ pub(super) struct RoundsFile {
     pub(super) in_flight: Option<u32>,
     pub(super) leader: String,
     pub(super) follower: String,
+}
+
+/// Several nodes that share the limits of the scenario.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FleetFile {
+    pub(super) nodes: u64,
+    pub(super) delay: Option<Latency>,
+    pub(super) loss: Option<f64>,
+    pub(super) on_loss: Option<OnLossFile>,
+    pub(super) forget_after: Option<DurationValue>,
+    pub(super) request_timeout: Option<DurationValue>,
+    #[serde(default)]
+    pub(super) cut: Vec<CutFile>,
+    #[serde(default)]
+    pub(super) kill: Vec<KillFile>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum OnLossFile {
+    Keep,
+    Closed,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CutFile {
+    pub(super) node: Name,
+    pub(super) from: DurationValue,
+    #[serde(rename = "for")]
+    pub(super) length: DurationValue,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KillFile {
+    pub(super) node: Name,
+    pub(super) at: DurationValue,
+    pub(super) back_after: Option<DurationValue>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -17,8 +17,8 @@ mod size;
 pub use expect::Metric;
 pub(crate) use expect::{Expect, Scope};
 pub(crate) use model::{
-    ActualCost, Clients, Load, OnRefusal, OutageKind, Request, RoundsSpec, SimulatedTarget,
-    TargetChoice,
+    ActualCost, Clients, FleetPlan, Load, NodeChoice, OnRefusal, OutageKind, Request, RoundsSpec,
+    SimulatedTarget, TargetChoice, Trouble,
 };
 
 use crate::error::SimError;
@@ -65,6 +65,7 @@ pub struct Scenario {
     pub(crate) trace: Request,
     pub(crate) workers: Option<(usize, usize)>,
     pub(crate) rounds: Option<RoundsSpec>,
+    pub(crate) fleet: Option<FleetPlan>,
     pub(crate) expects: Vec<Expect>,
 }
 
@@ -79,7 +80,7 @@ impl Scenario {
             || file.to_owned(),
             |stem| stem.to_string_lossy().into_owned(),
         );
-        build::build(name, read).map_err(|wrong| wrong.at(file, text))
+        build::build(name, &read).map_err(|wrong| wrong.at(file, text))
     }
 
     /// Reads a scenario from a file.

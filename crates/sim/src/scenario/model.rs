@@ -1,5 +1,6 @@
 //! The runnable form of a scenario: resolved, expanded and checked.
 
+use headworks_core::shares::OnLoss;
 use headworks_core::{Class, Time};
 use headworks_synth::{Arrivals, Distribution, TreeSpec};
 use std::time::Duration;
@@ -15,6 +16,8 @@ pub(crate) struct Load {
     pub(crate) request: Request,
     pub(crate) from: Duration,
     pub(crate) until: Time,
+    /// The node of a fleet that the load balancer sends it to; `None` for any.
+    pub(crate) node: Option<usize>,
 }
 
 /// The properties of a request, independent of its source.
@@ -110,6 +113,40 @@ pub(crate) enum OutageKind {
     Refuses,
     Silent,
     Overload,
+}
+
+/// Several nodes that share the limits.
+#[derive(Clone, Debug)]
+pub(crate) struct FleetPlan {
+    pub(crate) nodes: usize,
+    /// The shortest and the longest time that a message takes.
+    pub(crate) delay: (Duration, Duration),
+    /// The part of messages that is lost.
+    pub(crate) loss: f64,
+    pub(crate) on_loss: OnLoss,
+    pub(crate) forget_after: Duration,
+    /// In the order of time.
+    pub(crate) troubles: Vec<(Duration, Trouble)>,
+}
+
+/// A thing that happens to a fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The shared server is away until then.
+    Away(Duration),
+    /// A node is cut off from the shared server until then.
+    Cut(NodeChoice, Duration),
+    /// A node ends; another process takes its place after that time.
+    Kill(NodeChoice, Option<Duration>),
+}
+
+/// A node of a fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeChoice {
+    /// By its place.
+    Number(usize),
+    /// The one that is the allocator at that time.
+    Allocator,
 }
 
 /// Two coordinated round queues over a synthetic tree.

@@ -1,6 +1,6 @@
 //! The scenarios that are shipped with the program.
 
-pub(super) const SHIPPED: [(&str, &str); 9] = [
+pub(super) const SHIPPED: [(&str, &str); 10] = [
     (
         "ten-classes-fifo",
         include_str!("../../../../scenarios/ten-classes-fifo.toml"),
@@ -30,5 +30,6 @@ pub(super) const SHIPPED: [(&str, &str); 9] = [
         "refused-clients",
         include_str!("../../../../scenarios/refused-clients.toml"),
     ),
+    ("fleet", include_str!("../../../../scenarios/fleet.toml")),
     ("rounds", include_str!("../../../../scenarios/rounds.toml")),
 ];

@@ -35,14 +35,24 @@ impl<'a> Source<'a> {
         (0..count).filter_map(|_| self.next()).collect()
     }
 
-    fn next(&mut self) -> Option<(Time, u64)> {
+    pub(super) fn next(&mut self) -> Option<(Time, u64)> {
         let arrival = self.stream.next()?;
         let at = Time::ZERO + self.load.from + arrival.at;
         (at < self.load.until).then_some((at, arrival.number))
     }
 
-    fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         matches!(self.load.arrivals, Arrivals::Closed { .. })
+    }
+
+    /// Samples the flow and the estimated cost of a request.
+    pub(super) fn draw(&mut self) -> (u32, u64) {
+        let flows = &self.load.flows;
+        let flow = match flows.len() {
+            1 => flows[0],
+            count => flows[self.rng.below(count as u64) as usize],
+        };
+        (flow, self.load.request.cost.sample(&mut self.rng))
     }
 
     /// Completes a request; returns when its client asks again, for a closed load.

@@ -8,11 +8,13 @@
 mod calls;
 mod clients;
 mod event_queue;
+mod fleet;
 mod load;
 mod target;
 mod walk;
 mod workers;
 
+pub(crate) use fleet::{FleetTally, NodeTally, run as run_fleet};
 pub(crate) use walk::{SideTally, WalkTally};
 
 use crate::error::SimError;

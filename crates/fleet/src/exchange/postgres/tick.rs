@@ -116,6 +116,8 @@ pub(super) async fn tick(exchange: &mut PostgresExchange, report: Report) -> Res
         sent,
         allocation,
         facts: changed,
+        // Facts are as durable as the database.
+        facts_lost: false,
         allocator,
         view,
     })

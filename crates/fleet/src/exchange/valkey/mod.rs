@@ -123,12 +123,21 @@ impl ValkeyExchange {
         let found = answer.found.map(|lease| lease.lease);
         let step = self.watch.step(self.node, found, sent);
         self.stale = found.filter(|_| step == LeaseStep::TakeOver);
-        let changed = self.facts_seen.as_ref() != Some(&answer.version);
-        self.facts_seen = Some(answer.version);
+        // Without a version, nobody has told anything since the server started empty.
+        let seen = self
+            .facts_seen
+            .as_ref()
+            .is_some_and(|seen| !seen.is_empty());
+        let facts_lost = seen && answer.version.is_empty();
+        let changed = self.facts_seen.as_ref() != Some(&answer.version) && !facts_lost;
+        if !facts_lost {
+            self.facts_seen = Some(answer.version);
+        }
         Ok(TickReply {
             sent,
             allocation: answer.allocation,
             facts: answer.facts.filter(|_| changed),
+            facts_lost,
             allocator: match &answer.held {
                 Some(_) => Some(self.node),
                 None => found.and_then(|lease| lease.holder),

@@ -9,8 +9,9 @@ mod bytes;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use headworks_core::shares::{GateShare, Load, RateShare, Stamp};
+use headworks_core::shares::{GateShare, Load, OnLoss, RateShare, Stamp};
 
 use bytes::{Reader, Writer};
 
@@ -76,6 +77,9 @@ pub(crate) struct NodeMessage {
     pub(crate) ready: bool,
     pub(crate) program: Arc<str>,
     pub(crate) hints: Vec<PoolHint>,
+    /// The number of the first report that has these hints.
+    pub(crate) hints_since: u64,
+    pub(crate) on_loss: OnLoss,
 }
 
 /// The allocation of one node.
@@ -128,6 +132,8 @@ impl NodeMessage {
                 }
             }
         }
+        out.number(self.hints_since);
+        write_on_loss(&mut out, self.on_loss);
         out.out
     }
 
@@ -188,6 +194,8 @@ fn read_report(read: &mut Reader<'_>) -> Option<NodeMessage> {
         ready: read.flag()?,
         program: read.name()?,
         hints: read.list(read_hint)?,
+        hints_since: read.number()?,
+        on_loss: read_on_loss(read)?,
     })
 }
 
@@ -199,6 +207,32 @@ fn read_allocation(read: &mut Reader<'_>) -> Option<ShareMessage> {
         class_weights: read.list(|read| Some((read.byte()?, read.fraction()?)))?,
         tenant_weights: read.list(|read| Some((read.name()?, read.fraction()?)))?,
     })
+}
+
+fn write_on_loss(out: &mut Writer<'_>, on_loss: OnLoss) {
+    match on_loss {
+        OnLoss::Keep => out.byte(0),
+        OnLoss::Closed {
+            request_timeout: None,
+        } => out.byte(1),
+        OnLoss::Closed {
+            request_timeout: Some(timeout),
+        } => {
+            out.byte(2);
+            let millis = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+            out.number(millis);
+        }
+    }
+}
+
+fn read_on_loss(read: &mut Reader<'_>) -> Option<OnLoss> {
+    let request_timeout = match read.byte()? {
+        0 => return Some(OnLoss::Keep),
+        1 => None,
+        2 => Some(Duration::from_millis(read.number()?)),
+        _ => return None,
+    };
+    Some(OnLoss::Closed { request_timeout })
 }
 
 fn write_stamp(out: &mut Writer<'_>, stamp: Stamp) {

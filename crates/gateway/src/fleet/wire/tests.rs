@@ -92,12 +92,24 @@ fn report() -> impl Strategy<Value = NodeMessage> {
         any::<bool>(),
         option::of(any::<u128>()),
     );
-    let more = (any::<u64>(), name(), vec(hint(), 0..4));
+    let on_loss = prop_oneof![
+        Just(OnLoss::Keep),
+        option::of(0..1_000_000_u64).prop_map(|millis| OnLoss::Closed {
+            request_timeout: millis.map(Duration::from_millis),
+        }),
+    ];
+    let more = (
+        any::<u64>(),
+        name(),
+        vec(hint(), 0..4),
+        any::<u64>(),
+        on_loss,
+    );
     (state, flags, more).prop_map(
         |(
             (number, echo, in_force, demand),
             (complete, leaves, ready, succeeds),
-            (fingerprint, program, hints),
+            (fingerprint, program, hints, hints_since, on_loss),
         )| NodeMessage {
             number,
             echo,
@@ -110,6 +122,8 @@ fn report() -> impl Strategy<Value = NodeMessage> {
             ready,
             program,
             hints,
+            hints_since,
+            on_loss,
         },
     )
 }

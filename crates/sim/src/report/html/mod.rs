@@ -24,6 +24,7 @@ pub(super) fn html(report: &Report) -> String {
     time::drops(report, &mut page);
     bands::targets(report, &mut page);
     bands::rounds(report, &mut page);
+    time::fleet(report, &mut page);
     tables(report, &mut page);
     page.push_str("</main></body></html>\n");
     page

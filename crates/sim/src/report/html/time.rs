@@ -1,7 +1,7 @@
 //! Waits, queue depths and drops over time.
 
 use super::super::plot::{Frame, Scale, count, escape, wait};
-use super::super::text::seconds;
+use super::super::text::{percent, seconds};
 use super::super::{ClassReport, ClassSeries, Report};
 use super::{WIDE, section, shorten, wide};
 use std::fmt::Write;
@@ -62,8 +62,40 @@ pub(super) fn waits(report: &Report, page: &mut String) {
     page.push_str("</div></section>");
 }
 
+/// Draws the share of each node.
+pub(super) fn fleet(report: &Report, page: &mut String) {
+    let Some(fleet) = &report.fleet else { return };
+    let note = format!(
+        "The part of the limit that each node had. {} calls started while a limit was exceeded.",
+        fleet.calls_over
+    );
+    section(page, "Shares of the nodes", &note);
+    let nodes = fleet.nodes.iter().take(12);
+    let named: Vec<(String, Vec<f64>)> = nodes
+        .map(|node| (node.name.clone(), node.shares.clone()))
+        .collect();
+    draw_lines(
+        page,
+        report,
+        (&named, 1.0),
+        percent,
+        "shares of the nodes over time",
+    );
+    page.push_str("</section>");
+}
+
 /// Draws named lines, each with its own dash pattern and its name at its end.
 pub(super) fn lines(page: &mut String, report: &Report, named: &[(String, Vec<f64>)], title: &str) {
+    draw_lines(page, report, (named, report.series.width), count, title);
+}
+
+fn draw_lines(
+    page: &mut String,
+    report: &Report,
+    (named, slot): (&[(String, Vec<f64>)], f64),
+    value: impl Fn(f64) -> String,
+    title: &str,
+) {
     let most = named
         .iter()
         .flat_map(|(_, values)| values)
@@ -71,13 +103,13 @@ pub(super) fn lines(page: &mut String, report: &Report, named: &[(String, Vec<f6
         .fold(0.0, f64::max);
     let mut frame = Frame::new(WIDE, 260.0, report.seconds, Scale::linear(most));
     frame.right = 170.0;
-    frame.values(count);
+    frame.values(value);
     frame.times(10);
     let mut taken: Vec<f64> = Vec::new();
     for (index, (name, values)) in named.iter().enumerate() {
         let style = index % 6;
         let points: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
-        frame.line(&points, report.series.width, &format!("line s{style}"));
+        frame.line(&points, slot, &format!("line s{style}"));
         let last = values.last().copied().unwrap_or(0.0);
         let y = free_spot(frame.y(last), &mut taken);
         let x = frame.width - frame.right + 8.0;

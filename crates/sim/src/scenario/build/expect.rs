@@ -2,7 +2,7 @@
 
 use super::super::Scenario;
 use super::super::amount::{Name, Names};
-use super::super::expect::{Expect, Scope};
+use super::super::expect::{Expect, Metric, Scope};
 use super::super::file::ExpectFile;
 use super::super::location::InvalidKey;
 use super::Checked;
@@ -28,6 +28,11 @@ pub(super) fn expect_of(file: &ExpectFile, scenario: &Scenario) -> Checked<Expec
             "`{}` does not apply to {scope}; name a class, flow, load, target or side",
             file.metric
         );
+        return Err(InvalidKey::new("metric", problem));
+    }
+    let of_fleet = [Metric::LeastUse, Metric::MostUse, Metric::CallsOver];
+    if of_fleet.contains(&file.metric) && scenario.fleet.is_none() {
+        let problem = format!("`{}` needs [fleet]", file.metric);
         return Err(InvalidKey::new("metric", problem));
     }
     Ok(Expect {

@@ -80,6 +80,8 @@ pub(super) fn load_of(
         request: request.clone(),
         from,
         until,
+        // Checked with the fleet.
+        node: file.node.map(|node| node.saturating_sub(1) as usize),
     };
     Ok(classes.into_iter().map(load).collect())
 }

@@ -2,6 +2,7 @@
 //! values against each other.
 
 mod expect;
+mod fleet;
 mod loads;
 mod names;
 mod rounds;
@@ -9,14 +10,14 @@ mod scheduler;
 mod targets;
 
 use super::Scenario;
-use super::file::File;
+use super::file::{File, TraceFile};
 use super::location::InvalidKey;
 use super::size::DEFAULT_MAX_STEPS;
 use names::{Interner, Lookup, check_max, check_printable};
 
 type Checked<T> = Result<T, InvalidKey>;
 
-pub(super) fn build(name: String, file: File) -> Checked<Scenario> {
+pub(super) fn build(name: String, file: &File) -> Checked<Scenario> {
     if file.duration.0.is_zero() {
         return Err(InvalidKey::new(
             "duration",
@@ -32,10 +33,10 @@ pub(super) fn build(name: String, file: File) -> Checked<Scenario> {
         .lines()
         .try_for_each(|line| check_printable("about", line))?;
     let mut config = scheduler::scheduler(&file.scheduler)?;
-    let classes = scheduler::classes(&file, &mut config)?;
+    let classes = scheduler::classes(file, &mut config)?;
     let targets = targets::targets(&file.targets, &mut config)?;
     let mut names = Interner::default();
-    scheduler::flows(&file, &mut config, &mut names)?;
+    scheduler::flows(file, &mut config, &mut names)?;
     let lookup = Lookup {
         classes: &classes,
         targets: &targets,
@@ -47,8 +48,9 @@ pub(super) fn build(name: String, file: File) -> Checked<Scenario> {
         loads.extend(built.map_err(below)?);
         loads::check_totals(&loads).map_err(below)?;
     }
-    let trace = file.trace.unwrap_or_default();
-    let trace = loads::trace_of(&trace, &lookup).map_err(|wrong| wrong.below("trace"))?;
+    let without = TraceFile::default();
+    let trace = file.trace.as_ref().unwrap_or(&without);
+    let trace = loads::trace_of(trace, &lookup).map_err(|wrong| wrong.below("trace"))?;
     let rounds = match &file.rounds {
         Some(rounds) => {
             let plan = rounds::rounds_of(rounds, &lookup, &mut names);
@@ -78,6 +80,14 @@ pub(super) fn build(name: String, file: File) -> Checked<Scenario> {
     config
         .check()
         .map_err(|error| InvalidKey::new("scheduler", error.to_string()))?;
+    let fleet = match &file.fleet {
+        Some(fleet) => Some(fleet::fleet_of(fleet, file, &loads, &targets)?),
+        None if file.loads.iter().any(|load| load.node.is_some()) => {
+            let problem = "needs [fleet]; add it, or leave node out";
+            return Err(InvalidKey::new("loads", problem));
+        }
+        None => None,
+    };
     let mut scenario = Scenario {
         about,
         seed: file.seed.unwrap_or(0),
@@ -92,6 +102,7 @@ pub(super) fn build(name: String, file: File) -> Checked<Scenario> {
         trace,
         workers,
         rounds,
+        fleet,
         expects: Vec::new(),
     };
     for (index, expect) in file.expect.iter().enumerate() {

@@ -3,7 +3,13 @@
 //! depends on a quiet machine: that is asserted with `HEADWORKS_FULL=1`, which also counts for
 //! longer.
 
+#[path = "../support/mod.rs"]
 mod support;
+
+mod clocks;
+mod network;
+mod restore;
+mod servers;
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -24,6 +30,8 @@ use tokio::time::{sleep, sleep_until};
 const PASSWORD: &str = "only for tests";
 /// The limit of all nodes together, in requests per second.
 const LIMIT: f64 = 200.0;
+/// Requests at once in the tests of slots.
+const SLOTS: usize = 50;
 /// Clients per node, each with one request at a time.
 const CLIENTS: usize = 60;
 
@@ -148,6 +156,11 @@ struct Node {
 
 impl Node {
     fn start(folder: &Folder, name: &str, config: &str) -> Node {
+        Node::start_with(folder, name, config, &[])
+    }
+
+    /// Starts it with more variables in its environment.
+    fn start_with(folder: &Folder, name: &str, config: &str, more: &[(&str, &str)]) -> Node {
         let file = format!("{name}.toml");
         folder.write(&file, &config.replace("NAME", name));
         let mut command =
@@ -160,7 +173,8 @@ impl Node {
         ]);
         command
             .env("PGPASSWORD", PASSWORD)
-            .env("VALKEYCLI_AUTH", PASSWORD);
+            .env("VALKEYCLI_AUTH", PASSWORD)
+            .envs(more.iter().copied());
         let mut child = command
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
@@ -280,14 +294,18 @@ fn config(url: &str, upstream: &Upstream, fleet: &str, limits: &str) -> String {
 
 async fn start_all(folder: &Folder, config: &str) -> [Node; 3] {
     let nodes = ["n1", "n2", "n3"].map(|name| Node::start(folder, name, config));
+    all_ready(&nodes).await;
+    nodes
+}
+
+async fn all_ready(nodes: &[Node]) {
     let deadline = Instant::now() + Duration::from_secs(300);
-    for node in &nodes {
+    for node in nodes {
         while !node.is_ready().await {
             assert!(Instant::now() < deadline, "never ready");
             sleep(Duration::from_millis(50)).await;
         }
     }
-    nodes
 }
 
 /// Panics with the panic of a client, if one has failed.
@@ -298,6 +316,14 @@ fn check_clients(clients: &mut JoinSet<()>) {
         {
             std::panic::resume_unwind(failed.into_panic());
         }
+    }
+}
+
+async fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + seconds(300);
+    while !condition() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -441,18 +467,53 @@ async fn a_fleet_that_reclaims_shares() {
     assert!(most <= 1.02, "{most:.3} of the limit");
 }
 
+/// A process that was stopped for longer than its share lives starts nothing on it, with a bucket
+/// that has filled meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_was_stopped_starts_nothing_on_its_former_share() {
+    let (server, folder) = (PostgresServer::start(), Folder::new());
+    let upstream = Upstream::start(Duration::ZERO).await;
+    let limits =
+        "scheduler_max_rps = 30\nscheduler_rps_burst = 300\nscheduler_max_concurrent = 1000";
+    let config = config(&server.url(), &upstream, "on_loss = 'closed'", limits);
+    let nodes = start_all(&folder, &config).await;
+    let (mut clients, on) = (JoinSet::new(), Arc::new(AtomicBool::new(true)));
+    nodes[0].load(&mut clients, "a", 100, &on);
+    let arrivals = || upstream.arrivals().len();
+    wait_for("its burst is used", || arrivals() > 100).await;
+    let stopped = arrivals();
+    nodes[0].signal("-STOP");
+    // Others take what is left of the fleet; none of them has load.
+    sleep(seconds(6)).await;
+    // Without the server there is no new share.
+    server.pause();
+    let before = arrivals();
+    nodes[0].signal("-CONT");
+    sleep(seconds(2)).await;
+    let after = arrivals();
+    eprintln!("{stopped} when it was stopped, {before} before it went on, {after} after");
+    // A request may have been on its way from the scheduler to the upstream.
+    assert!(
+        after - before <= 2,
+        "{} requests on a former share",
+        after - before
+    );
+    server.unpause();
+    wait_for("it has a new share", || arrivals() > after + 20).await;
+}
+
 /// Slots move between nodes with the load, and the upstream never sees more than the limit: nor
 /// when a node dies, is stopped, or the server hangs.
 async fn slots_are_never_exceeded(fleet: &str) {
     let (server, folder) = (PostgresServer::start(), Folder::new());
     let upstream = Upstream::start(Duration::from_millis(30)).await;
-    let limits = "scheduler_max_rps = 0\nscheduler_max_concurrent = 10";
-    let config = config(&server.url(), &upstream, fleet, limits);
+    let limits = format!("scheduler_max_rps = 0\nscheduler_max_concurrent = {SLOTS}");
+    let config = config(&server.url(), &upstream, fleet, &limits);
     let nodes = start_all(&folder, &config).await;
     let mut clients = JoinSet::new();
     let on: [Arc<AtomicBool>; 3] = std::array::from_fn(|_| Arc::default());
     for ((node, tenant), on) in nodes.iter().zip(["a", "b", "c"]).zip(&on) {
-        node.load(&mut clients, tenant, 20, on);
+        node.load(&mut clients, tenant, CLIENTS, on);
     }
     let turns = if is_full() { 60 } else { 9 };
     for turn in 0..turns {
@@ -465,7 +526,7 @@ async fn slots_are_never_exceeded(fleet: &str) {
     }
     let peak = upstream.counts.peak.load(Ordering::SeqCst);
     assert!(
-        peak == 10 || (peak < 10 && !is_full()),
+        peak == SLOTS || (peak < SLOTS && !is_full()),
         "{peak} requests at once"
     );
     on.iter().for_each(|on| on.store(true, Ordering::SeqCst));
@@ -478,7 +539,7 @@ async fn slots_are_never_exceeded(fleet: &str) {
     sleep(seconds(6)).await;
     check_clients(&mut clients);
     let peak = upstream.counts.peak.load(Ordering::SeqCst);
-    assert!(peak <= 10, "{peak} requests at once");
+    assert!(peak <= SLOTS, "{peak} requests at once");
     let arrivals = upstream.arrivals().len();
     eprintln!("{arrivals} requests, at most {peak} at once");
     assert!(arrivals > if is_full() { 500 } else { 50 }, "{arrivals}");

@@ -384,3 +384,34 @@ fn a_complete_file_that_cannot_take_its_place_is_kept() {
         assert_eq!(std::fs::read_to_string(&kept[0]).unwrap(), "a file now");
     }
 }
+
+/// Sets the modification time of a file to that of another, as `rsync -a` does.
+fn set_time_like(dir: &TestDir, path: &str, like: &str) {
+    let modified = std::fs::metadata(dir.path(like))
+        .unwrap()
+        .modified()
+        .unwrap();
+    let file = std::fs::File::options().write(true).open(dir.path(path));
+    file.unwrap().set_modified(modified).unwrap();
+}
+
+/// `rsync -a`, `cp -p` and `tar` write files whose times are long past.
+#[test]
+fn files_with_old_times_that_came_after_the_plan_are_kept() {
+    let dir = TestDir::new();
+    write(&dir, "src/f", "f");
+    write(&dir, "dst/extra/old", "old");
+    write(&dir, "dst/single", "before");
+    dir.expect(0, &["plan", "src", "dst"]);
+    write(&dir, "dst/extra/new", "precious");
+    set_time_like(&dir, "dst/extra/new", "dst/extra/old");
+    write(&dir, "dst/other", "");
+    set_time_like(&dir, "dst/other", "dst/single");
+    std::fs::write(dir.path("dst/single"), "behind").unwrap();
+    set_time_like(&dir, "dst/single", "dst/other");
+    let printed = dir.expect(3, &["copy", "--delete=permanent", "--max-delete=9"]);
+    for (path, text) in [("extra/new", "precious"), ("single", "behind")] {
+        let found = std::fs::read_to_string(dir.path("dst").join(path));
+        assert_eq!(found.ok().as_deref(), Some(text), "{path}: {printed}");
+    }
+}

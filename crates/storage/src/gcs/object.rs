@@ -112,7 +112,7 @@ impl Resource {
 
     pub(super) fn entry(&self, name: &[u8]) -> Entry {
         let written = self.metadata.get(MTIME).and_then(|time| read_rfc3339(time));
-        let arrived = || read_rfc3339(self.updated.as_deref()?);
+        let arrived = self.updated.as_deref().and_then(read_rfc3339);
         let version = self.generation.clone().map(String::into_bytes);
         Entry {
             size: self
@@ -120,7 +120,8 @@ impl Resource {
                 .as_deref()
                 .and_then(|size| size.parse().ok())
                 .unwrap_or(0),
-            modified: written.or_else(arrived),
+            modified: written.or(arrived),
+            changed: arrived,
             version,
             ..Entry::new(name, Kind::File)
         }

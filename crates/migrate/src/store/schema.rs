@@ -126,6 +126,8 @@ CREATE TABLE loss (
     "
 -- When the storage last noted a change of an entry, if it says so. Unknown of what we wrote.
 ALTER TABLE destination ADD COLUMN changed INTEGER;
+-- Up to the same byte, the checksum that the source states of the whole file.
+ALTER TABLE part ADD COLUMN checksum BLOB;
 ",
 ];
 

@@ -6,6 +6,7 @@
 
 mod body;
 mod call;
+pub(crate) mod checksum;
 pub(crate) mod command;
 mod endpoint;
 pub(crate) mod limiter;

@@ -2,8 +2,9 @@
 
 use super::bucket::Bucket;
 use crate::backend::Extended;
+use crate::cloud::checksum::{Algorithm, Checksum};
 use crate::cloud::object_headers::{is_kept, read_rfc3339, write_rfc3339};
-use crate::cloud::ranged_read::{Checksum, RangeSource};
+use crate::cloud::ranged_read::RangeSource;
 use crate::cloud::{SegmentedBytes, StreamedResponse, media_type};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry, Kind};
@@ -217,7 +218,7 @@ impl RangeSource for Object {
         let decoded = BASE64_STANDARD
             .decode(self.resource.md5_hash.as_ref()?)
             .ok()?;
-        Some(Checksum::md5(hex::encode(decoded).as_bytes()))
+        Some(Checksum::new(Algorithm::Md5, decoded))
     }
 
     fn failure(&self, kind: ErrorKind, message: &str) -> Error {

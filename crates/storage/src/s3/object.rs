@@ -77,8 +77,15 @@ pub(super) struct Object {
 /// A hash, and the number of parts if it is that of their hashes.
 type Stated = (Vec<u8>, Option<u64>);
 
+/// Returns the SHA-256 in a header. Some services do not write the number of parts; of an object in
+/// parts it is then that of all bytes only if the service says so.
 fn sha256(headers: &HeaderMap) -> Option<Stated> {
     let text = header_text(headers, "x-amz-checksum-sha256")?;
+    let is_in_parts = header_text(headers, "etag").is_some_and(|etag| etag.contains('-'));
+    let kind = header_text(headers, "x-amz-checksum-type");
+    if is_in_parts && !text.contains('-') && kind != Some("FULL_OBJECT") {
+        return None;
+    }
     let (hash, parts) = match text.split_once('-') {
         Some((hash, parts)) => (hash, Some(parts.parse().ok()?)),
         None => (text, None),
@@ -260,5 +267,11 @@ mod tests {
         let of_parts = stated(name, &format!("{text}-3"));
         assert_eq!(sha256(&of_parts), Some((vec![7; 32], Some(3))));
         assert_eq!(sha256(&stated(name, "AAAA")), None);
+        // Of the whole or of the parts?
+        let mut untold = stated(name, &text);
+        untold.insert("etag", format!("\"{etag}-2\"").parse().unwrap());
+        assert_eq!(sha256(&untold), None);
+        untold.insert("x-amz-checksum-type", "FULL_OBJECT".parse().unwrap());
+        assert_eq!(sha256(&untold), Some((vec![7; 32], None)));
     }
 }

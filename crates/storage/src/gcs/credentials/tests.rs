@@ -275,7 +275,7 @@ fn service_account(google: &TestServer) -> serde_json::Value {
         "type": "service_account",
         "client_email": "robot@project.invalid",
         "private_key_id": "key-1",
-        "private_key": include_str!("test_key.pem"),
+        "private_key": include_str!("../../../tests/keys/service-account.pem"),
         "token_uri": format!("{}/token", google.address),
     })
 }
@@ -294,7 +294,7 @@ fn verified_claims(assertion: &str) -> serde_json::Value {
     let scheme = rustls::SignatureScheme::RSA_PKCS1_SHA256;
     let mut found = supported.mapping.iter();
     let (_, algorithms) = found.find(|(one, _)| *one == scheme).unwrap();
-    let key = include_bytes!("test_key.pub");
+    let key = include_bytes!("../../../tests/keys/service-account.pub");
     let verified = algorithms[0].verify_signature(key, signed.as_bytes(), &decode(signature));
     assert!(verified.is_ok(), "the signature is wrong");
     json(claims)

@@ -318,6 +318,24 @@ def killed_in_a_listing():
         assert len(pages) <= left + 2 * 16, (len(pages), left)
 
 
+def rewritten_since_the_plan():
+    """An object that was written after the plan is not deleted, whatever its size."""
+    here, state, s3 = f"{WORK}/rewritten-here", f"{WORK}/rewritten.db", client(MOTO)
+    make_tree(here, folders=1, files=2, large=())
+    s3.create_bucket(Bucket="rewritten")
+    for key in "extra", "gone":
+        s3.put_object(Bucket="rewritten", Key=key, Body=b"before")
+    s3.put_object(Bucket="rewritten", Key="folder/old", Body=b"old")
+    headworks("plan", here, f"s3://rewritten?endpoint={MOTO}", "--state", state)
+    s3.put_object(Bucket="rewritten", Key="extra", Body=b"behind")
+    s3.put_object(Bucket="rewritten", Key="folder/new", Body=b"new")
+    headworks("copy", "--delete=permanent", "--max-delete=9", "--state", state, codes=(3,))
+    for key, body in ("extra", b"behind"), ("folder/new", b"new"):
+        assert s3.get_object(Bucket="rewritten", Key=key)["Body"].read() == body, key
+    listed = s3.list_objects_v2(Bucket="rewritten")["Contents"]
+    assert "gone" not in [entry["Key"] for entry in listed], listed
+
+
 def faults():
     here, state, s3 = f"{WORK}/faults-here", f"{WORK}/faults.db", client(MOTO)
     make_tree(here, folders=5, files=10, large=(40 * MIB,))
@@ -354,6 +372,7 @@ def main():
         "killed in a multipart upload": killed_in_a_multipart_upload,
         "killed before the upload was recorded": killed_before_the_upload_was_recorded,
         "killed in a listing": killed_in_a_listing,
+        "rewritten since the plan": rewritten_since_the_plan,
         "30 % of calls fail": faults,
         "flipped bytes": flipped_bytes,
         **with_authority.TESTS,

@@ -42,11 +42,20 @@ pub trait Chunks: Send {
         None
     }
 
-    /// Returns whether the bytes are known to be those of the file once the last was returned: they
-    /// were compared with a checksum that the storage states, or come from this machine.
+    /// Returns whether the bytes are known to be those of the file, after the last was returned:
+    /// they were compared with a checksum that the storage states, or come from this machine.
     fn is_checked(&self) -> bool {
         false
     }
+
+    /// Returns the state of the checksum of all bytes of the file so far, if they are compared with
+    /// one. A read that begins where this one is can continue with it.
+    fn checksum_state(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Continues the checksum of an earlier read. Called before the first bytes.
+    fn resume_checksum(&mut self, _state: &[u8]) {}
 
     /// Returns the entry of the file after its last byte was read, if that needs no further call.
     fn entry_at_end(&self) -> Option<&Entry> {

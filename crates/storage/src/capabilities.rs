@@ -88,7 +88,7 @@ impl Capabilities {
             folds_case: false,
             folds_unicode: false,
             name_rule: None,
-            workers: (4, 64),
+            workers: (4, 128),
         }
     }
 

@@ -54,6 +54,10 @@ pub struct Entry {
     pub size: u64,
     /// The modification time in nanoseconds since 1970, if the backend knows it.
     pub modified: Option<i64>,
+    /// When the storage last noted a change of the bytes or attributes, in nanoseconds since 1970
+    /// by its own clock, if it says so: the `ctime` of a filesystem, the upload time of an object.
+    /// Other than the modification time, no program can set it back.
+    pub changed: Option<i64>,
     /// Owner and permissions, if the backend has them.
     pub posix: Option<Posix>,
     /// The target of a symlink.
@@ -77,6 +81,14 @@ impl Entry {
         version.filter(|version| !version.starts_with(WRITTEN_PREFIX))
     }
 
+    /// Returns whether the storage noted a change since this entry was `listed`. Of a file with
+    /// several names that cannot be told: replacing one of them is a change of the others.
+    #[must_use]
+    pub fn was_changed_since(&self, listed: &Entry) -> bool {
+        let both = self.changed.zip(listed.changed);
+        listed.inode.is_none() && both.is_some_and(|(now, then)| now != then)
+    }
+
     /// Creates an entry without attributes.
     #[must_use]
     pub fn new(name: impl Into<Vec<u8>>, kind: Kind) -> Entry {
@@ -85,6 +97,7 @@ impl Entry {
             kind,
             size: 0,
             modified: None,
+            changed: None,
             posix: None,
             target: None,
             inode: None,

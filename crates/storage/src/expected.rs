@@ -10,20 +10,27 @@ impl Precondition {
             Precondition::Any => true,
             Precondition::Absent => false,
             Precondition::Version(version) => existing.etag() == Some(version),
-            Precondition::Unchanged(listed) => is_same(existing, listed),
+            Precondition::Unchanged(listed) => {
+                is_same(existing, listed) && !existing.was_changed_since(listed)
+            }
         }
     }
 }
 
 /// Returns whether the attributes of an entry may be set: it is the expected one, or an earlier
-/// attempt has set them already.
+/// attempt has set them already. An attempt that was interrupted is a change too, so the time of
+/// the last change is not compared.
 pub(crate) fn may_set_attributes(
     existing: &Entry,
     precondition: &Precondition,
     like: &Entry,
 ) -> bool {
     let is_set = || like.modified.is_some() && is_same(existing, like);
-    precondition.allows(existing) || is_set()
+    let timeless = Entry {
+        changed: None,
+        ..existing.clone()
+    };
+    precondition.allows(&timeless) || is_set()
 }
 
 /// Returns whether two entries are the same as far as is compared. An unknown time matches any.
@@ -83,6 +90,29 @@ mod tests {
             assert_eq!(known.allows(&existing), allowed, "{of}");
         }
         assert!(!known.allows(&listed));
+    }
+
+    #[test]
+    fn a_rewritten_file_is_recognised_by_the_time_of_its_change() {
+        let listed = Entry {
+            changed: Some(100),
+            ..file(5, Some(7))
+        };
+        let rewritten = Entry {
+            changed: Some(101),
+            ..listed.clone()
+        };
+        let unchanged = Precondition::Unchanged(listed.clone().into());
+        assert!(unchanged.allows(&listed));
+        assert!(unchanged.allows(&file(5, Some(7))), "a storage without it");
+        assert!(!unchanged.allows(&rewritten));
+        assert!(may_set_attributes(&rewritten, &unchanged, &file(5, None)));
+        let inode = Some(crate::Inode {
+            device: 1,
+            number: 2,
+        });
+        let linked = Entry { inode, ..listed };
+        assert!(Precondition::Unchanged(linked.into()).allows(&rewritten));
     }
 
     #[test]

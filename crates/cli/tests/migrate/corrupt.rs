@@ -13,9 +13,14 @@ struct Bucket {
 
 impl Bucket {
     fn start(wrong_reads: &str, states: &str) -> Bucket {
+        Bucket::with_size(wrong_reads, states, 20)
+    }
+
+    /// Starts one with an object of this many MiB.
+    fn with_size(wrong_reads: &str, states: &str, size: usize) -> Bucket {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/migrate/corrupt.py");
         let mut server = Command::new("python3")
-            .args([script, wrong_reads, states])
+            .args([script, wrong_reads, states, &size.to_string()])
             .stdout(Stdio::piped())
             .spawn()
             .expect("python3 runs");
@@ -38,20 +43,71 @@ impl Drop for Bucket {
 const FLIPPED: usize = 10 << 20;
 
 fn expected(at: usize) -> u8 {
-    (at * 31 + (at >> 12)) as u8
+    (at * 31 + (at >> 20)) as u8
 }
 
 #[test]
 fn a_large_object_that_arrives_wrong_is_read_again() {
+    for states in ["md5", "sha256", "composite-md5", "composite-sha256"] {
+        let dir = TestDir::new();
+        let bucket = Bucket::start("2", states);
+        let output = dir.run(&["run", &bucket.url, "dst"]);
+        assert_eq!(output.status.code(), Some(0), "{states}: {}", text(&output));
+        let copied = std::fs::read(dir.path("dst/big")).unwrap();
+        assert_eq!(copied.len(), 20 << 20);
+        assert_eq!(copied[FLIPPED], expected(FLIPPED), "{states}");
+        let output = dir.run(&["verify", "--hash"]);
+        assert_eq!(output.status.code(), Some(0), "{states}: {}", text(&output));
+    }
+}
+
+/// The bytes before the interruption were never read again.
+#[test]
+fn a_large_object_that_arrived_wrong_before_an_interruption_is_read_again() {
+    for states in ["md5", "sha256", "composite-md5"] {
+        let dir = TestDir::new();
+        let bucket = Bucket::with_size("1", states, 70);
+        let mut command = dir.command(&["run", &bucket.url, "dst"]);
+        command.env("HEADWORKS_FAILPOINT", "after-part:1");
+        let killed = dir.expect_end_of(command);
+        assert_eq!(killed.status.code(), None, "{states}: {}", text(&killed));
+        let parts = dir.query_number("SELECT count(*) FROM part WHERE done > 0");
+        assert_eq!(parts, 1, "{states}");
+        let output = dir.run(&["run", &bucket.url, "dst"]);
+        assert_eq!(output.status.code(), Some(0), "{states}: {}", text(&output));
+        let copied = std::fs::read(dir.path("dst/big")).unwrap();
+        assert_eq!(copied.len(), 70 << 20);
+        assert_eq!(copied[FLIPPED], expected(FLIPPED), "{states}");
+        dir.expect_clean("dst");
+    }
+}
+
+/// An interruption of a correct transfer costs nothing.
+#[test]
+fn a_large_object_that_arrives_right_is_resumed_and_has_a_hash() {
     let dir = TestDir::new();
-    let bucket = Bucket::start("2", "md5");
+    let bucket = Bucket::with_size("0", "composite-md5", 70);
+    let mut command = dir.command(&["run", &bucket.url, "dst"]);
+    command.env("HEADWORKS_FAILPOINT", "after-part:1");
+    dir.expect_end_of(command);
+    let output = dir.run(&["run", &bucket.url, "dst"]);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    assert_eq!(
+        dir.query_number("SELECT count(*) FROM hash"),
+        1,
+        "{printed}"
+    );
+}
+
+#[test]
+fn a_checksum_of_uneven_parts_counts_as_not_stated() {
+    let dir = TestDir::new();
+    let bucket = Bucket::start("0", "uneven");
     let output = dir.run(&["run", &bucket.url, "dst"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     let copied = std::fs::read(dir.path("dst/big")).unwrap();
-    assert_eq!(copied.len(), 20 << 20);
     assert_eq!(copied[FLIPPED], expected(FLIPPED));
-    let output = dir.run(&["verify", "--hash"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `--delete`: limits, protected entries, and that nothing is removed before its replacement
 //! exists.
 
+use super::limited_fs::{Limits, mount};
 use super::support::{Faulty, Mount, TestDir, is_full};
 
 const PERMANENT: [&str; 4] = ["run", "src", "dst", "--delete=permanent"];
@@ -331,4 +332,86 @@ fn extra_entries_that_changed_since_the_plan_are_kept() {
         printed.contains("it changed since it was listed"),
         "{printed}"
     );
+}
+
+/// Network filesystems answer EINVAL to a rename that must not replace anything.
+#[test]
+fn entries_are_replaced_and_put_away_where_renames_have_no_flags() {
+    for delete in ["--delete=permanent", "--delete=quarantine"] {
+        let dir = TestDir::new();
+        let _mounted = mount(&dir.path("dst"), Limits::NONE);
+        write(&dir, "src/file", "a file now");
+        write(&dir, "src/folder/in", "a folder now");
+        write(&dir, "src/plain", "copied");
+        write(&dir, "dst/file/one", "x");
+        write(&dir, "dst/folder", "a file before");
+        write(&dir, "dst/extra/two", "x");
+        let printed = dir.expect(0, &["run", "src", "dst", delete, "--max-delete=9"]);
+        for (path, text) in [
+            ("file", "a file now"),
+            ("folder/in", "a folder now"),
+            ("plain", "copied"),
+        ] {
+            let found = std::fs::read_to_string(dir.path("dst").join(path));
+            assert_eq!(found.ok().as_deref(), Some(text), "{path}: {printed}");
+        }
+        assert!(!dir.path("dst/extra").exists(), "{printed}");
+        if delete == "--delete=quarantine" {
+            let kept = dir.path("dst/.headworks-quarantine/pass-1");
+            for name in ["file/one", "folder", "extra/two"] {
+                assert!(kept.join(name).exists(), "{name}: {printed}");
+            }
+        }
+    }
+}
+
+/// The old folder is gone by then: the new file must not go as well.
+#[test]
+fn a_complete_file_that_cannot_take_its_place_is_kept() {
+    let dir = TestDir::new();
+    let limits = Limits {
+        refused_name: Some("file"),
+        ..Limits::NONE
+    };
+    let _mounted = mount(&dir.path("dst"), limits);
+    write(&dir, "src/file", "a file now");
+    write(&dir, "dst/file/one", "x");
+    dir.expect(0, &["plan", "src", "dst"]);
+    for _ in 0..2 {
+        let printed = dir.expect(3, &["copy", "--delete=permanent", "--max-delete=9"]);
+        let kept = dir.leftovers("dst");
+        assert_eq!(kept.len(), 1, "{:?}: {printed}", dir.tree("dst"));
+        assert_eq!(std::fs::read_to_string(&kept[0]).unwrap(), "a file now");
+    }
+}
+
+/// Sets the modification time of a file to that of another, as `rsync -a` does.
+fn set_time_like(dir: &TestDir, path: &str, like: &str) {
+    let modified = std::fs::metadata(dir.path(like))
+        .unwrap()
+        .modified()
+        .unwrap();
+    let file = std::fs::File::options().write(true).open(dir.path(path));
+    file.unwrap().set_modified(modified).unwrap();
+}
+
+/// `rsync -a`, `cp -p` and `tar` write files whose times are long past.
+#[test]
+fn files_with_old_times_that_came_after_the_plan_are_kept() {
+    let dir = TestDir::new();
+    write(&dir, "src/f", "f");
+    write(&dir, "dst/extra/old", "old");
+    write(&dir, "dst/single", "before");
+    dir.expect(0, &["plan", "src", "dst"]);
+    write(&dir, "dst/extra/new", "precious");
+    set_time_like(&dir, "dst/extra/new", "dst/extra/old");
+    write(&dir, "dst/other", "");
+    set_time_like(&dir, "dst/other", "dst/single");
+    std::fs::write(dir.path("dst/single"), "behind").unwrap();
+    set_time_like(&dir, "dst/single", "dst/other");
+    let printed = dir.expect(3, &["copy", "--delete=permanent", "--max-delete=9"]);
+    for (path, text) in [("extra/new", "precious"), ("single", "behind")] {
+        let found = std::fs::read_to_string(dir.path("dst").join(path));
+        assert_eq!(found.ok().as_deref(), Some(text), "{path}: {printed}");
+    }
 }

@@ -637,3 +637,56 @@ fn owners_are_mapped_in_the_copy_and_in_the_comparison() {
     );
     dir.expect(2, &["plan", "src", "dst", "--map-owner", "me:you"]);
 }
+
+/// Returns a command that finds `folding_sftp.py` when it starts `ssh`.
+fn with_folding_sftp(dir: &TestDir, args: &[&str]) -> Command {
+    use std::os::unix::fs::PermissionsExt;
+    let server = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/migrate/folding_sftp.py");
+    let program = dir.path("bin/ssh");
+    let script = format!("#!/bin/sh\nexec python3 {server} \"$@\"\n");
+    std::fs::create_dir_all(dir.path("bin")).unwrap();
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let others = std::env::var("PATH").unwrap_or_default();
+    let mut command = dir.command(args);
+    command.env("PATH", format!("{}:{others}", dir.path("bin").display()));
+    command
+}
+
+/// An SFTP server tells whole seconds, so files of one size look the same.
+#[test]
+fn a_file_of_a_server_is_not_our_own_if_it_has_another_spelling() {
+    let dir = TestDir::new();
+    write(&dir, &[("src/README", "one"), ("src/readme", "two")]);
+    let at = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    for name in ["src/README", "src/readme"] {
+        let file = std::fs::File::options().write(true).open(dir.path(name));
+        file.unwrap().set_modified(at).unwrap();
+    }
+    let url = format!("sftp://tester@localhost{}", dir.path("dst").display());
+    let output = with_folding_sftp(&dir, &["run", "src", &url]).output();
+    let output = output.unwrap();
+    let printed = super::support::text(&output);
+    assert_eq!(output.status.code(), Some(3), "{printed}");
+    let found = dir.tree("dst");
+    assert_eq!(found.len(), 1, "{found:?}: {printed}");
+    let name = found[0].file_name().unwrap().to_str().unwrap();
+    let source = read(&dir, &format!("src/{name}"));
+    assert_eq!(read(&dir, &format!("dst/{name}")), source, "{printed}");
+}
+
+/// A run that died before it recorded its file finds it again.
+#[test]
+fn a_file_of_a_server_is_our_own_after_a_kill() {
+    let dir = TestDir::new();
+    write(&dir, &[("src/README", "one")]);
+    let url = format!("sftp://tester@localhost{}", dir.path("dst").display());
+    let mut command = with_folding_sftp(&dir, &["run", "src", &url]);
+    command.env("HEADWORKS_FAILPOINT", "after-upload-rename:1");
+    let killed = dir.expect_end_of(command);
+    assert_eq!(killed.status.code(), None);
+    assert_eq!(read(&dir, "dst/README"), "one");
+    let output = dir.expect_end_of(with_folding_sftp(&dir, &["run", "src", &url]));
+    let printed = super::support::text(&output);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+}

@@ -50,7 +50,9 @@ impl Case {
         let dir = TestDir::new();
         let mut random = Rng::new(seed);
         let tree = [Tree::Shallow, Tree::Deep, Tree::Lopsided][random.below(3) as usize];
-        let levels = if is_full() { 300 } else { 60 };
+        // Deep ones take long, so the normal suite has few of them.
+        let is_deep = is_full() || random.below(4) == 0;
+        let levels = if is_deep { 300 } else { 60 };
         match tree {
             Tree::Shallow => dir.make_tree("src", 60, 4),
             Tree::Deep => make_chain(&dir, "src", levels),
@@ -130,10 +132,11 @@ impl Case {
     /// Interrupts a command in a random way.
     fn interrupt(&mut self) {
         let args = self.args();
-        let way = self.random.below(3);
+        let way = self.random.below(4);
         let output = self.without_repeats(|case| match way {
             0 => case.kill(args),
-            1 => case.stop(args),
+            1 => case.signal(args, "-INT"),
+            2 => case.signal(args, "-KILL"),
             _ => case.fill_the_disk(args),
         });
         let code = output.status.code();
@@ -153,13 +156,14 @@ impl Case {
 
     fn kill(&mut self, args: &[&str]) -> Output {
         let point = POINTS[self.random.below(POINTS.len() as u64) as usize];
-        let time = 1 + self.random.below(5);
+        let time = 1 + self.random.below(60);
         let mut command = self.command(args);
         command.env("HEADWORKS_FAILPOINT", format!("{point}:{time}"));
         self.dir.expect_end_of(command)
     }
 
-    fn stop(&mut self, args: &[&str]) -> Output {
+    /// Sends a signal after a random time.
+    fn signal(&mut self, args: &[&str], signal: &str) -> Output {
         let most = self.usual.as_millis() as u64 + 1;
         let after = Duration::from_millis(self.random.below(most));
         let mut command = self.command(args);
@@ -168,7 +172,7 @@ impl Case {
         // Not a wait for a condition: the time of the interruption is random.
         std::thread::sleep(after);
         let id = child.id().to_string();
-        let _ = Command::new("kill").args(["-INT", &id]).status();
+        let _ = Command::new("kill").args([signal, &id]).status();
         child.wait_with_output().expect("it ends")
     }
 

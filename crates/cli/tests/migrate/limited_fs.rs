@@ -1,5 +1,6 @@
 //! A filesystem in memory that can do less than the kernel's own: one that folds case, keeps coarse
-//! times or refuses to give files away, as network and foreign filesystems do.
+//! times or refuses to give files away, as network and foreign filesystems do. Like those, it knows
+//! no flags of a rename: it answers EINVAL to them.
 
 use fuser::{
     BackgroundSession, FileAttr, FileType, Filesystem, MountOption, ReplyAttr, ReplyCreate,
@@ -34,6 +35,8 @@ pub(crate) struct Limits {
     pub(crate) has_xattrs: bool,
     pub(crate) has_symlinks: bool,
     pub(crate) has_hard_links: bool,
+    /// A name that nothing can be renamed to.
+    pub(crate) refused_name: Option<&'static str>,
     /// Free bytes that it reports.
     pub(crate) free: u64,
 }
@@ -54,6 +57,7 @@ impl Limits {
         has_xattrs: true,
         has_symlinks: true,
         has_hard_links: true,
+        refused_name: None,
         free: 1 << 30,
     };
 }
@@ -226,6 +230,9 @@ impl LimitedFs {
 
     fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr)) -> Answer<()> {
         let ino = self.find(from.0, from.1)?;
+        if self.limits.refused_name.is_some_and(|name| to.1 == name) {
+            return Err(libc::EPERM);
+        }
         if to.1.len() > self.limits.longest_name {
             return Err(libc::ENAMETOOLONG);
         }

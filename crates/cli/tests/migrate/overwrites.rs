@@ -316,3 +316,48 @@ fn a_file_that_only_needs_attributes_is_kept_if_it_was_rewritten_since_the_plan(
     assert_eq!(read(&dir, "dst/file"), "old bytes");
     dir.compare_trees("src", "dst");
 }
+
+/// Its size and time say nothing; that it was changed does.
+#[test]
+fn a_rewritten_file_whose_time_was_set_back_is_kept() {
+    for flags in [&[][..], &["--checksum"]] {
+        let dir = TestDir::new();
+        plan(&dir);
+        for (name, _) in SIZES {
+            let path = dir.path("dst").join(format!("old-{name}"));
+            let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+            std::fs::write(&path, "others").unwrap();
+            let file = std::fs::File::options().write(true).open(&path).unwrap();
+            file.set_modified(modified).unwrap();
+        }
+        let printed = dir.expect(3, &[&["copy"][..], flags].concat());
+        for (name, _) in SIZES {
+            let there = read(&dir, &format!("dst/old-{name}"));
+            assert_eq!(there, "others", "{name} {flags:?}: {printed}");
+        }
+        // The next plan sees them.
+        dir.expect(0, &["run", "src", "dst"]);
+        dir.compare_trees("src", "dst");
+    }
+}
+
+/// Replacing one name of a file changes the time of the others, which nobody else did.
+#[test]
+fn names_of_one_file_are_replaced_one_after_the_other() {
+    let dir = TestDir::new();
+    for side in ["src", "dst"] {
+        std::fs::create_dir_all(dir.path(side)).unwrap();
+    }
+    for name in ["a", "b", "c"] {
+        std::fs::write(dir.path("src").join(name), format!("now {name}")).unwrap();
+    }
+    std::fs::write(dir.path("dst/a"), "before").unwrap();
+    for name in ["b", "extra"] {
+        std::fs::hard_link(dir.path("dst/a"), dir.path("dst").join(name)).unwrap();
+    }
+    dir.expect(
+        0,
+        &["run", "src", "dst", "--delete=permanent", "--max-delete=1"],
+    );
+    dir.compare_trees("src", "dst");
+}

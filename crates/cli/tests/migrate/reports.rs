@@ -131,3 +131,24 @@ fn latency_is_met_with_more_calls_at_a_time() {
     let most = limits.max();
     assert!(most.is_some_and(|most| most >= 16), "{most:?}: {printed}");
 }
+
+/// Also after folders have been made, which takes no time at the destination.
+#[test]
+fn latency_is_met_with_more_transfers_at_a_time() {
+    let dir = TestDir::new();
+    let slow = "synth://?seed=5&depth=2&dirs=16&files=16&size=100&latency=20ms";
+    dir.expect(0, &["plan", slow, "dst"]);
+    let printed = dir.expect(0, &["copy", "--json"]);
+    let events = printed.lines().filter(|line| line.contains("\"progress\""));
+    let limits: Vec<u64> = events
+        .filter_map(|event| {
+            let event: serde_json::Value = serde_json::from_str(event).ok()?;
+            event["transfers"][0].as_u64()
+        })
+        .collect();
+    let most = limits.iter().max();
+    assert!(
+        most.is_some_and(|most| *most >= 64),
+        "{limits:?}: {printed}"
+    );
+}

@@ -31,6 +31,7 @@ impl CopyRun<'_> {
             .progress
             .enter(Phase::Files, work.entries, work.bytes);
         self.discard_leftovers().await?;
+        self.concurrency.restart();
         let first = globs(&control::priorities(self.job.state()?.connection())?)?;
         if !first.is_empty() {
             self.copy_matching(Some(&first)).await?;

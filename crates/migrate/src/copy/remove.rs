@@ -166,18 +166,25 @@ fn add_to_counter(
     statement.execute(params![counter, entries]).map(drop)
 }
 
-/// Whether a listing would still show the same entry.
+/// Whether a listing would still show the same entry. Without a version or a time to compare, it
+/// counts as another.
 pub(super) fn was_listed_as(listed: &Entry, current: &Entry) -> bool {
-    let same_time = match (listed.modified, current.modified) {
-        (Some(listed), Some(current)) => listed == current,
-        _ => true,
-    };
-    listed.kind == current.kind
-        && match listed.kind {
-            // Of a folder in an object store no time is known.
-            Kind::Folder => same_time,
-            _ => same_time && listed.size == current.size && listed.target == current.target,
+    let times = listed.modified.zip(current.modified);
+    let same_time = times.map(|(listed, current)| listed == current);
+    if (listed.kind, listed.size, &listed.target) != (current.kind, current.size, &current.target) {
+        return false;
+    }
+    match (listed.kind, listed.etag().zip(current.etag())) {
+        // Of a folder in an object store no time is known.
+        (Kind::Folder, _) => same_time.unwrap_or(true),
+        (_, Some((listed, current))) => listed == current,
+        (_, None) => {
+            // Where listings have no modification times, the upload time tells as much.
+            let uploads = listed.changed.zip(current.changed);
+            let same_upload = || uploads.is_some_and(|(listed, current)| listed == current);
+            same_time.unwrap_or_else(same_upload) && !current.was_changed_since(listed)
         }
+    }
 }
 
 pub(super) fn changed(path: &[u8]) -> headworks_storage::Error {
@@ -455,5 +462,41 @@ impl CopyRun<'_> {
                 Ok(()) => return Ok((target, new)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(modified: Option<i64>, changed: Option<i64>, version: Option<&str>) -> Entry {
+        Entry {
+            size: 5,
+            modified,
+            changed,
+            version: version.map(|version| version.as_bytes().to_vec()),
+            ..Entry::new("x", Kind::File)
+        }
+    }
+
+    #[test]
+    fn an_entry_that_was_rewritten_is_another() {
+        // An object: its listing has no modification time.
+        let listed = file(None, Some(1), Some("a"));
+        assert!(was_listed_as(&listed, &file(Some(7), Some(1), Some("a"))));
+        assert!(!was_listed_as(&listed, &file(Some(7), Some(1), Some("b"))));
+        let dated = file(None, Some(1), Some("written 1"));
+        assert!(was_listed_as(&dated, &file(Some(7), Some(1), Some("a"))));
+        assert!(!was_listed_as(&dated, &file(Some(7), Some(2), Some("a"))));
+        let unknown = file(None, None, None);
+        assert!(!was_listed_as(&unknown, &file(Some(7), None, None)));
+        // A file whose time was set back.
+        let listed = file(Some(7), Some(9), None);
+        assert!(was_listed_as(&listed, &listed));
+        assert!(!was_listed_as(&listed, &file(Some(8), Some(9), None)));
+        assert!(!was_listed_as(&listed, &file(Some(7), Some(10), None)));
+        assert!(was_listed_as(&listed, &file(Some(7), None, None)));
+        let folder = Entry::new("x", Kind::Folder);
+        assert!(was_listed_as(&folder, &folder));
     }
 }

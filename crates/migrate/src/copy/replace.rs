@@ -211,7 +211,10 @@ impl CopyRun<'_> {
                         Record::Done(entry, hash, revealed.posix)
                     }
                     Err(error) => {
-                        let _ = self.job.destination.remove(&pair.folder, &staged).await;
+                        // Once the old entry is gone, the new one is all that is left of the name.
+                        if self.is_there(&candidate).await {
+                            let _ = self.job.destination.remove(&pair.folder, &staged).await;
+                        }
                         return self.record_undeleted(&candidate, error);
                     }
                 }
@@ -221,6 +224,14 @@ impl CopyRun<'_> {
         };
         self.record_replaced(pair, record);
         Ok(())
+    }
+
+    /// Returns whether the old entry is certainly still there.
+    async fn is_there(&self, candidate: &Candidate) -> bool {
+        let Candidate { folder, entry, .. } = candidate;
+        let destination = &self.job.destination;
+        let call = async || destination.stat(folder, Some(&entry.name)).await;
+        self.surveyor.with_retries(call).await.is_ok()
     }
 
     fn record_replaced(&self, pair: Pair, record: Record) {

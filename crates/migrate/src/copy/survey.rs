@@ -12,6 +12,7 @@ use globset::GlobSet;
 use headworks_core::Backoff;
 use headworks_storage::{Backend, Entry, ErrorKind, Fault, Folder, Kind};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Counts of the entries at and below an entry of the destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub(crate) struct Surveyor {
     protection: Option<Protection>,
     /// When the plan began, less the step in which the destination keeps times.
     plan_began: i64,
+    /// The same, less the step in which the destination notes changes.
+    changed_before: i64,
     attempts: u32,
     backoff: Backoff,
 }
@@ -70,12 +73,23 @@ impl Surveyor {
                 rules: load_rules(state)?,
             }),
         };
-        let step = job.destination.capabilities().modified.unwrap_or_default();
-        let step = i64::try_from(step.as_nanos()).unwrap_or(i64::MAX);
+        let capabilities = job.destination.capabilities();
+        let began = state.plan_began()?;
+        let less = |step: Duration| {
+            let step = i64::try_from(step.as_nanos()).unwrap_or(i64::MAX);
+            began.saturating_sub(step.saturating_sub(1))
+        };
+        let step = capabilities.modified.unwrap_or_default();
+        // Object stores keep modification times as metadata, but upload times in seconds.
+        let change_step = match capabilities.folders {
+            true => step,
+            false => step.max(Duration::from_secs(1)),
+        };
         Ok(Surveyor {
             destination: job.destination.clone(),
             protection,
-            plan_began: state.plan_began()?.saturating_sub(step.saturating_sub(1)),
+            plan_began: less(step),
+            changed_before: less(change_step),
             attempts: job.settings.attempts,
             backoff: job.settings.backoff,
         })
@@ -87,10 +101,11 @@ impl Surveyor {
         protection.is_some_and(|protection| protection.covers(folder, entry))
     }
 
-    /// Whether an entry was made or changed since the plan began. Both times are by the
-    /// destination's clock, where it has one of its own.
+    /// Whether an entry was made or changed since the plan began. All times are by the clock of the
+    /// destination, where it has one of its own. The modification time alone would not do: programs
+    /// such as `rsync` and `tar` set it to that of the original.
     fn is_unseen(&self, entry: &Entry) -> bool {
-        entry.modified.is_some_and(|at| at > self.plan_began)
+        entry.modified > Some(self.plan_began) || entry.changed > Some(self.changed_before)
     }
 
     /// Counts an entry with everything in it.

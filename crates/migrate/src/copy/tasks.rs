@@ -223,10 +223,14 @@ impl Copier {
         for folder in files.chunk_by(|(a, _), (b, _)| a.parent == b.parent) {
             for batch in folder.chunks(BATCH_CALL_ENTRIES) {
                 match self.copy_batch(batch).await {
-                    Some(done) => results.extend(done),
+                    Some(done) => {
+                        self.progress.add_worked(done.len());
+                        results.extend(done);
+                    }
                     None => {
                         for (pair, status) in batch {
                             results.push(self.copy_unless_stopped(pair, *status).await);
+                            self.progress.add_worked(1);
                         }
                     }
                 }
@@ -362,6 +366,7 @@ impl Copier {
                 true => Ok(()),
                 false => self.destination.make_folder(&folder.path).await,
             };
+            self.progress.add_worked(1);
             match done {
                 Ok(()) => made.push(folder),
                 Err(error) => match self.classify(&error, attempt) {
@@ -402,7 +407,9 @@ impl Copier {
         let mut fault = None;
         for mut folder in folders.drain(..) {
             self.wait_while_paused().await;
-            match self.set_attributes(&mut folder).await {
+            let set = self.set_attributes(&mut folder).await;
+            self.progress.add_worked(1);
+            match set {
                 Ok((entry, posix)) => {
                     failpoint::hit("after-settle");
                     settled.push((folder, self.as_listed(entry), posix));

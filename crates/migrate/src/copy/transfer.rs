@@ -54,6 +54,7 @@ struct Part {
     done: u64,
     resume: Vec<u8>,
     hash: Option<Vec<u8>>,
+    checksum: Option<Vec<u8>>,
 }
 
 /// Properties of the source file that a stat or its first bytes reveal.
@@ -63,10 +64,11 @@ struct SourceInfo {
     extended: Extended,
 }
 
-/// An offset in a large file, and the hash up to it.
+/// An offset in a large file, and the hashes up to it.
 struct Checkpoint {
     offset: u64,
     hash: Option<Vec<u8>>,
+    checksum: Option<Vec<u8>>,
 }
 
 impl Checkpoint {
@@ -74,6 +76,7 @@ impl Checkpoint {
         Checkpoint {
             offset: upload.offset(),
             hash: hash.state(),
+            checksum: hash.checksum.clone(),
         }
     }
 }
@@ -116,23 +119,40 @@ impl Drop for LiveBytes<'_> {
     }
 }
 
-/// The hash so far; `None` once bytes bypassed this process.
-struct RunningHash(Option<Sha256>);
+/// The hashes so far.
+struct RunningHash {
+    /// `None` once bytes bypassed this process.
+    sha256: Option<Sha256>,
+    /// The state of the checksum that the source states, at the last checkpoint.
+    checksum: Option<Vec<u8>>,
+}
 
 impl RunningHash {
+    fn new() -> RunningHash {
+        RunningHash {
+            sha256: Some(Sha256::new()),
+            checksum: None,
+        }
+    }
+
     fn update(&mut self, bytes: &[u8]) {
-        if let Some(hasher) = &mut self.0 {
+        if let Some(hasher) = &mut self.sha256 {
             hasher.update(bytes);
         }
     }
 
     fn state(&self) -> Option<Vec<u8>> {
-        self.0.as_ref().map(|hasher| hasher.serialize().to_vec())
+        let hasher = self.sha256.as_ref();
+        hasher.map(|hasher| hasher.serialize().to_vec())
     }
 
-    fn resume(state: Option<&[u8]>) -> RunningHash {
+    fn resume(part: &Part) -> RunningHash {
+        let state = part.hash.as_deref();
         let serialized = state.and_then(|state| state.try_into().ok());
-        RunningHash(serialized.and_then(|state| Sha256::deserialize(state).ok()))
+        RunningHash {
+            sha256: serialized.and_then(|state| Sha256::deserialize(state).ok()),
+            checksum: part.checksum.clone(),
+        }
     }
 }
 
@@ -268,6 +288,7 @@ impl Copier {
                 }
             }
             if end < size {
+                hash.checksum = chunks.as_ref().and_then(|chunks| chunks.checksum_state());
                 let current = Checkpoint::new(&*upload, &hash);
                 let before = std::mem::replace(&mut checkpoint, current);
                 // Where the storage keeps parts that were never noted, the transfers in flight need
@@ -309,7 +330,7 @@ impl Copier {
         // The hash of bytes that the storage says nothing about proves nothing about its file: a
         // verification by hash reads both sides then.
         let is_checked = chunks.is_none_or(|chunks| chunks.is_checked());
-        let hash = hash.0.filter(|_| is_checked);
+        let hash = hash.sha256.filter(|_| is_checked);
         let digest = hash.map(|hasher| hasher.finalize().into());
         Ok(TransferOutcome::Done(entry.into(), digest, revealed))
     }
@@ -394,7 +415,7 @@ impl Copier {
         part: Option<&Part>,
     ) -> Result<RunningHash, Error> {
         let Some(part) = part else {
-            return Ok(RunningHash(Some(Sha256::new())));
+            return Ok(RunningHash::new());
         };
         self.progress
             .parts_kept
@@ -404,11 +425,12 @@ impl Copier {
             self.progress.parts_again.fetch_add(again, Relaxed);
         }
         let (mut hash, from) = match offset {
-            0 => return Ok(RunningHash(Some(Sha256::new()))),
-            offset if offset < part.done => (RunningHash(Some(Sha256::new())), 0),
-            _ => (RunningHash::resume(part.hash.as_deref()), part.done),
+            0 => return Ok(RunningHash::new()),
+            offset if offset < part.done => (RunningHash::new(), 0),
+            _ => (RunningHash::resume(part), part.done),
         };
-        if hash.0.is_none() || from == offset {
+        let is_hashed = hash.sha256.is_some() || hash.checksum.is_some();
+        if from == offset || !is_hashed {
             return Ok(hash);
         }
         // More or less arrived than was recorded: the bytes in between are read again to update the
@@ -416,11 +438,15 @@ impl Copier {
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
         let read = self.source.read(folder, name, from, offset - from);
         let mut chunks = self.on_source(read).await?;
+        if let Some(state) = &hash.checksum {
+            chunks.resume_checksum(state);
+        }
         let mut at = from;
         while let Some(chunk) = self.on_source(chunks.next()).await? {
             at += chunk.len() as u64;
             hash.update(&chunk);
         }
+        hash.checksum = chunks.checksum_state();
         match at == offset {
             true => Ok(hash),
             // A hash over fewer bytes than were sent would be wrong forever.
@@ -451,7 +477,7 @@ impl Copier {
             if self.throttle(step).await.is_err() {
                 return Ok(Sent::Stopped);
             }
-            hash.0 = None;
+            hash.sha256 = None;
             match direct.await {
                 // The source has fewer bytes than were listed.
                 Err(error) if error.kind() == ErrorKind::Changed => return Ok(Sent::Mismatch),
@@ -464,9 +490,12 @@ impl Copier {
             return Ok(Sent::All);
         }
         if chunks.is_none() {
-            let Some(begun) = self.read(pair, from, info).await? else {
+            let Some(mut begun) = self.read(pair, from, info).await? else {
                 return Ok(Sent::Mismatch);
             };
+            if let Some(state) = hash.checksum.take() {
+                begun.resume_checksum(&state);
+            }
             *chunks = Some(begun);
         }
         // The last part is read to the end of the stream: only then is its checksum verified.
@@ -571,13 +600,15 @@ impl Copier {
         let (parent, name) = (pair.parent, pair.entry.name.clone());
         let info = self.writer.write(move |transaction| {
             use rusqlite::OptionalExtension;
-            let query = "SELECT done, resume, hash FROM part WHERE parent = ? AND name = ?";
+            let query =
+                "SELECT done, resume, hash, checksum FROM part WHERE parent = ? AND name = ?";
             transaction
                 .query_row(query, params![parent, name], |row| {
                     Ok(Part {
                         done: row.get::<_, i64>(0)?.cast_unsigned(),
                         resume: row.get(1)?,
                         hash: row.get(2)?,
+                        checksum: row.get(3)?,
                     })
                 })
                 .optional()
@@ -598,11 +629,12 @@ impl Copier {
         failpoint::hit("before-part");
         let (parent, name) = (pair.parent, pair.entry.name.clone());
         let (done, hash) = (checkpoint.offset.cast_signed(), checkpoint.hash.clone());
+        let checksum = checkpoint.checksum.clone();
         let write = move |transaction: &rusqlite::Transaction<'_>| {
             let mut insert =
-                transaction.prepare_cached("INSERT OR REPLACE INTO part VALUES (?,?,?,?,?)")?;
+                transaction.prepare_cached("INSERT OR REPLACE INTO part VALUES (?,?,?,?,?,?)")?;
             insert
-                .execute(params![parent, name, done, resume, hash])
+                .execute(params![parent, name, done, resume, hash, checksum])
                 .map(drop)
         };
         // If the state file cannot be written, the run ends by itself.

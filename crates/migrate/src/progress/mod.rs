@@ -225,6 +225,8 @@ pub struct Progress {
     pub done: AtomicU64,
     /// Bytes done.
     pub bytes: AtomicU64,
+    /// Entries that this run worked on, in all phases and attempts.
+    worked: AtomicU64,
     /// Bytes that this run sent, in all phases and attempts.
     sent: AtomicU64,
     /// Running transfers.
@@ -266,9 +268,15 @@ impl Progress {
         }
     }
 
-    /// Returns the work of a copy so far: an entry, or a mebibyte of a large one.
+    /// Returns the work of a copy so far: an entry, or a mebibyte of a large one. It never goes
+    /// back, and counts each entry when it is finished: what is counted in batches looks as if
+    /// nothing was done for a while, and then much at once.
     pub(crate) fn copied_units(&self) -> f64 {
-        self.done.load(Relaxed) as f64 + self.bytes.load(Relaxed) as f64 / f64::from(1 << 20)
+        self.worked.load(Relaxed) as f64 + self.sent.load(Relaxed) as f64 / f64::from(1 << 20)
+    }
+
+    pub(crate) fn add_worked(&self, entries: usize) {
+        self.worked.fetch_add(entries as u64, Relaxed);
     }
 
     /// Returns the work of a side's plan so far: a folder, or a thousand entries of a large one.

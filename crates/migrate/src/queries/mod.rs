@@ -19,8 +19,8 @@ use crate::job::{stored_capabilities, stored_probe};
 use crate::progress::ProgressSnapshot;
 use crate::status::{Comparison, Difference, SrcState, Status};
 use crate::store::{
-    ENTRY, EntryKey, FolderId, Pair, PlainFiles, ROOT, Store, each_pair, meta, path_of,
-    plain_files, read_entry, read_pairs,
+    ENTRY, ENTRY_COLUMNS, EntryKey, FolderId, Pair, PlainFiles, ROOT, Store, each_pair, meta,
+    path_of, plain_files, read_entry, read_pairs,
 };
 use headworks_storage::display;
 use headworks_storage::{Entry, Kind};
@@ -252,7 +252,7 @@ impl StateReader {
         const PAGE: i64 = 512;
         let mut after = after.clone();
         let query = format!(
-            "SELECT d.parent, {} FROM destination d
+            "SELECT d.parent, {}, d.version, d.changed FROM destination d
              JOIN folder f ON f.id = d.parent
              LEFT JOIN source s ON s.parent = d.parent AND s.name = d.name
              WHERE (d.parent, d.name) > (?1, ?2) AND (s.name IS NULL OR ?3 AND s.excluded)
@@ -263,7 +263,12 @@ impl StateReader {
         let mut statement = self.read.prepare_cached(&query)?;
         loop {
             let rows = statement.query_map(params![after.0, after.1, excluded, PAGE], |row| {
-                Ok((row.get::<_, FolderId>(0)?, read_entry(row, 1)?))
+                let entry = Entry {
+                    version: row.get(1 + ENTRY_COLUMNS)?,
+                    changed: row.get(2 + ENTRY_COLUMNS)?,
+                    ..read_entry(row, 1)?
+                };
+                Ok((row.get::<_, FolderId>(0)?, entry))
             })?;
             let page = rows.collect::<rusqlite::Result<Vec<_>>>()?;
             let Some((parent, last)) = page.last() else {

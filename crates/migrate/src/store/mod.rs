@@ -18,7 +18,7 @@ pub use lock::lock_holder;
 pub(crate) use packed::{PackedFiles, is_plain, plain_files, put_packed, unpack_folder};
 pub(crate) use pairs::{PlainFiles, each_pair, find_pair, find_pairs, read_folder, read_pairs};
 pub(crate) use rows::{
-    ENTRY, EntryRow, FolderRow, Pair, Selection, kind_from_number, put_destination,
+    ENTRY, ENTRY_COLUMNS, EntryRow, FolderRow, Pair, Selection, kind_from_number, put_destination,
     put_destinations, put_sources, read_entry,
 };
 pub(crate) use versions::{known_modified, recall_version, remember_version};

@@ -22,6 +22,8 @@ pub(crate) struct PackedFiles {
     bytes: u64,
     /// The stored encoding. Equal files have equal encodings.
     blob: Vec<u8>,
+    /// When the storage noted the last change of each. Not stored: it differs between the sides.
+    changed: Vec<Option<i64>>,
     previous: Previous,
 }
 
@@ -65,6 +67,7 @@ impl PackedFiles {
             modified,
             posix: entry.posix,
         };
+        self.changed.push(entry.changed);
         self.entries += 1;
         self.bytes = self.bytes.wrapping_add(entry.size);
     }
@@ -93,7 +96,11 @@ impl PackedFiles {
     }
 
     pub(crate) fn unpack(&self) -> rusqlite::Result<Vec<Entry>> {
-        unpack(&self.blob)
+        let mut entries = unpack(&self.blob)?;
+        for (entry, changed) in entries.iter_mut().zip(&self.changed) {
+            entry.changed = *changed;
+        }
+        Ok(entries)
     }
 }
 
@@ -280,7 +287,10 @@ mod tests {
             file(b"b", 127, i64::MAX, Some(0o100_644)),
             file(b"c", 128, -1, Some(0o100_644)),
             file(&[b'x'; 300], 1 << 40, 1_700_000_000_000_000_000, None),
-            file(b"z", 1, 1_700_000_000_000_000_001, Some(u32::MAX)),
+            Entry {
+                changed: Some(9),
+                ..file(b"z", 1, 1_700_000_000_000_000_001, Some(u32::MAX))
+            },
         ];
         let packed = packed(&files);
         assert_eq!(packed.unpack().unwrap(), files);

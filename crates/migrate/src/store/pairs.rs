@@ -38,7 +38,7 @@ static ONE_SOURCE: LazyLock<String> = LazyLock::new(|| {
     format!("SELECT {columns} {FROM} WHERE x.parent = ? AND x.name = ?")
 });
 static DESTINATION: LazyLock<String> = LazyLock::new(|| {
-    let columns = columns("@copied, @version");
+    let columns = columns("@copied, @version, @changed");
     format!("SELECT {columns} FROM destination x WHERE (x.parent, x.name) >= (?, ?) {ORDER}")
 });
 const FAILURE: &str = "SELECT name, parent, kind, cause FROM failure
@@ -293,9 +293,9 @@ impl PairReader<'_> {
         };
         let (existing, copied) = match self.existing.find(parent, &entry.name)? {
             Some(row) => {
-                let version = row.get(ENTRY_COLUMNS + 2)?;
                 let existing = Entry {
-                    version,
+                    version: row.get(ENTRY_COLUMNS + 2)?,
+                    changed: row.get(ENTRY_COLUMNS + 3)?,
                     ..read_entry(row, 0)?
                 };
                 (Some(existing), row.get(ENTRY_COLUMNS + 1)?)

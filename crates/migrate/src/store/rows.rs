@@ -113,7 +113,7 @@ fn signed(number: u64) -> i64 {
 const ROWS_PER_INSERT: usize = 8;
 /// Columns of the tables.
 const SOURCE_COLUMNS: usize = 15;
-const DESTINATION_COLUMNS: usize = 14;
+const DESTINATION_COLUMNS: usize = 15;
 
 /// Returns a statement that inserts this many rows.
 fn insert(table: &str, columns: usize, rows: usize) -> String {
@@ -212,7 +212,10 @@ pub(crate) fn put_destinations<'e>(
     let bind = |statement: &mut Statement<'_>, at: usize, entry: &Entry| {
         bind_entry(statement, at, parent, entry)?;
         statement.raw_bind_parameter(at + 12, copied)?;
-        statement.raw_bind_parameter(at + 13, entry.version.as_deref())
+        statement.raw_bind_parameter(at + 13, entry.version.as_deref())?;
+        // Our own renames and links are changes after the entry was looked at.
+        let changed = entry.changed.filter(|_| copied == 0);
+        statement.raw_bind_parameter(at + 14, changed)
     };
     let entries: Vec<&Entry> = entries.into_iter().collect();
     for chunk in entries.chunks(ROWS_PER_INSERT) {
@@ -243,7 +246,8 @@ pub(crate) fn put_destination(
     put_destinations(connection, parent, [entry], copied)
 }
 
-/// Reads an entry of either table, except its version. Its columns start at `from`.
+/// Reads an entry of either table, except its version and the time of its last change. Its columns
+/// start at `from`.
 pub(crate) fn read_entry(row: &SqlRow<'_>, from: usize) -> rusqlite::Result<Entry> {
     let mode: Option<u32> = row.get(from + 4)?;
     let posix = match mode {
@@ -271,6 +275,7 @@ pub(crate) fn read_entry(row: &SqlRow<'_>, from: usize) -> rusqlite::Result<Entr
         kind: kind_from_number(row.get(from + 1)?),
         size: row.get::<_, i64>(from + 2)?.cast_unsigned(),
         modified: row.get(from + 3)?,
+        changed: None,
         posix,
         target: row.get(from + 8)?,
         inode,

@@ -5,7 +5,7 @@ use headworks_storage::failpoint;
 use rusqlite::Connection;
 
 /// One migration per version. A file of version `n` is upgraded by the migrations from `n` on.
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: [&str; 8] = [
     "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 
@@ -122,6 +122,12 @@ CREATE TABLE removal (
 CREATE TABLE loss (
     parent INTEGER NOT NULL, name BLOB NOT NULL, lost TEXT NOT NULL, PRIMARY KEY (parent, name)
 ) WITHOUT ROWID;
+",
+    "
+-- When the storage last noted a change of an entry, if it says so. Unknown of what we wrote.
+ALTER TABLE destination ADD COLUMN changed INTEGER;
+-- Up to the same byte, the checksum that the source states of the whole file.
+ALTER TABLE part ADD COLUMN checksum BLOB;
 ",
 ];
 

@@ -3,8 +3,9 @@
 use super::container::Container;
 use super::metadata;
 use crate::backend::Extended;
+use crate::cloud::checksum::{Algorithm, Checksum};
 use crate::cloud::object_headers::{ObjectHeaders, read_rfc3339, write_rfc3339};
-use crate::cloud::ranged_read::{Checksum, RangeSource};
+use crate::cloud::ranged_read::RangeSource;
 use crate::cloud::{Call, StreamedResponse, header_text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry};
@@ -103,7 +104,7 @@ impl RangeSource for Blob {
             false => "content-md5",
         };
         let md5 = BASE64_STANDARD.decode(header_text(headers, name)?).ok()?;
-        Some(Checksum::md5(hex::encode(md5).as_bytes()))
+        Some(Checksum::new(Algorithm::Md5, md5))
     }
 
     fn failure(&self, kind: ErrorKind, message: &str) -> Error {

@@ -3,6 +3,7 @@
 use super::account::{Account, Credentials};
 use super::{blocks, sign};
 use crate::BoxFuture;
+use crate::cloud::clock::Clock;
 use crate::cloud::object_store::ObjectStore;
 use crate::cloud::url::Url;
 use crate::cloud::{
@@ -29,6 +30,7 @@ const SETTINGS: [&str; 5] = ["at_once", "requests", "endpoint", "anonymous", "pa
 pub(crate) struct Container {
     pub(super) endpoint: Endpoint,
     account: Account,
+    clock: Clock,
     pub(super) name: String,
     pub(super) prefix: Vec<u8>,
     pub(super) part_memory: Arc<Semaphore>,
@@ -58,6 +60,7 @@ impl Container {
         Ok(Container {
             endpoint: Endpoint::new(clients.proxied, url.limits(MAX_CONCURRENT)?),
             account,
+            clock: Clock::default(),
             name,
             prefix: prefix.to_vec(),
             part_memory: Arc::new(Semaphore::new(blocks::MAX_BUFFERED)),
@@ -74,6 +77,11 @@ impl Container {
 
     pub(super) fn longest_name(&self) -> usize {
         MAX_NAME.saturating_sub(self.prefix.len()).max(1)
+    }
+
+    /// Returns what the user should know about the storage.
+    pub(super) fn notices(&self) -> Vec<String> {
+        self.clock.notice().into_iter().collect()
     }
 
     fn target(&self, key: &[u8]) -> String {
@@ -183,11 +191,16 @@ pub(super) fn name_problem(name: &[u8]) -> Option<&'static str> {
     control.then_some("the name has a control character")
 }
 
+fn error_code(headers: &HeaderMap, body: &[u8]) -> String {
+    let code = header_text(headers, "x-ms-error-code").map(str::to_owned);
+    code.or_else(|| xml::find(body, "Code")).unwrap_or_default()
+}
+
 impl Protocol for Container {
     fn sign<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<HeaderMap>> {
         let mut headers = call.headers.clone();
         headers.insert("x-ms-version", HeaderValue::from_static(VERSION));
-        let now = jiff::Timestamp::now().strftime("%a, %d %b %Y %H:%M:%S GMT");
+        let now = self.clock.now().strftime("%a, %d %b %Y %H:%M:%S GMT");
         if let Ok(now) = HeaderValue::from_str(&now.to_string()) {
             headers.insert("x-ms-date", now);
         }
@@ -222,6 +235,13 @@ impl Protocol for Container {
             Credentials::Renewed(tokens) if rejection.status == StatusCode::UNAUTHORIZED => {
                 tokens.reject(signed.get(AUTHORIZATION))
             }
+            // A time that differs by more than 15 minutes is refused like a wrong key.
+            Credentials::Key(_)
+                if error_code(rejection.headers, rejection.body) == "AuthenticationFailed"
+                    && self.clock.correct(signed, rejection.headers) =>
+            {
+                Recovery::Repeat
+            }
             _ => Recovery::Impossible,
         }
     }
@@ -232,10 +252,7 @@ impl Protocol for Container {
         headers: &HeaderMap,
         body: &[u8],
     ) -> (ErrorKind, String) {
-        let header_code = header_text(headers, "x-ms-error-code").map(str::to_owned);
-        let code = header_code
-            .or_else(|| xml::find(body, "Code"))
-            .unwrap_or_default();
+        let code = error_code(headers, body);
         let detail = xml::find(body, "Message").unwrap_or_default();
         // The following lines are request ids.
         let detail = detail.lines().next().unwrap_or_default();
@@ -276,5 +293,48 @@ impl Protocol for Container {
             _ => kind_of_status(status, headers),
         };
         (kind, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cloud::test_server::{Received, Reply, TestServer, ok, variables};
+
+    #[tokio::test]
+    async fn a_wrong_clock_is_corrected_and_said() {
+        let storage = TestServer::start(|request: &Received| -> Reply {
+            if request.header("x-ms-date").contains(" 2001 ") {
+                return ok("<EnumerationResults></EnumerationResults>");
+            }
+            let headers =
+                "x-ms-error-code: AuthenticationFailed\r\ndate: Thu, 01 Mar 2001 00:00:00 GMT\r\n";
+            (403, headers, String::new())
+        })
+        .await;
+        let location = format!("azblob://account/container/?endpoint={}", storage.address);
+        let environment = variables(&[("AZURE_STORAGE_KEY", "c2VjcmV0")]);
+        let container = Container::open(location.as_bytes(), &environment).unwrap();
+        assert_eq!(container.notices(), [""; 0]);
+        container.check().await.unwrap();
+        container.check().await.unwrap();
+        assert_eq!(storage.received().len(), 3, "only the first is repeated");
+        let notice = container.notices().pop().unwrap();
+        assert!(notice.contains("ahead of that of the service"), "{notice}");
+    }
+
+    #[tokio::test]
+    async fn a_wrong_key_is_not_taken_for_a_wrong_clock() {
+        let storage = TestServer::start(|_| {
+            let headers = "x-ms-error-code: AuthenticationFailed\r\n";
+            (403, headers, String::new())
+        })
+        .await;
+        let location = format!("azblob://account/container/?endpoint={}", storage.address);
+        let environment = variables(&[("AZURE_STORAGE_KEY", "c2VjcmV0")]);
+        let container = Container::open(location.as_bytes(), &environment).unwrap();
+        let refused = container.check().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Denied);
+        assert_eq!(storage.received().len(), 1);
     }
 }

@@ -126,6 +126,7 @@ impl BlobElement {
         let entry = Entry {
             size: self.size,
             modified: self.written.or(self.arrived),
+            changed: self.arrived,
             version: (!self.etag.is_empty()).then_some(self.etag),
             ..Entry::new(Vec::new(), Kind::File)
         };

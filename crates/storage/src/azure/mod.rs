@@ -149,6 +149,10 @@ impl ObjectBackend for Azure {
         copy::set_object_headers(&self.container, key, name, like, extended).await
     }
 
+    fn notices(&self) -> Vec<String> {
+        self.container.notices()
+    }
+
     fn requests(&self) -> Requests {
         self.container.endpoint.requests()
     }

@@ -6,6 +6,8 @@
 
 mod body;
 mod call;
+pub(crate) mod checksum;
+pub(crate) mod clock;
 pub(crate) mod command;
 mod endpoint;
 pub(crate) mod limiter;

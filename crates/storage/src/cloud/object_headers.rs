@@ -56,10 +56,11 @@ impl ObjectHeaders {
             .and_then(|range| range.rsplit_once('/')?.1.parse().ok());
         let length = header_text(headers, "content-length").and_then(|length| length.parse().ok());
         let written = header_text(headers, self.mtime_header).and_then(self.read_time);
-        let arrived = || http_time(header_text(headers, "last-modified")?);
+        let arrived = header_text(headers, "last-modified").and_then(http_time);
         Entry {
             size: total.or(length).unwrap_or(0),
-            modified: written.or_else(arrived),
+            modified: written.or(arrived),
+            changed: arrived,
             version: header_text(headers, "etag").map(version),
             ..Entry::new(name, Kind::File)
         }

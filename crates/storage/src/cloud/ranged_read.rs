@@ -1,13 +1,12 @@
 //! Reading files over HTTP: whole or in ranges, resumed after interruptions, and verified.
 
+use super::checksum::{Checksum, Verification};
 use super::{StreamedResponse, header_text, next_bytes};
 use crate::backend::{Chunks, Extended};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry, Kind};
 use bytes::Bytes;
 use http::HeaderMap;
-use md5::Md5;
-use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 /// Larger files are not read in one request.
@@ -16,7 +15,7 @@ pub(super) const MAX_SINGLE_READ: u64 = 8 << 20;
 const MAX_RESUMES: u32 = 8;
 
 /// The message about bytes that were changed on their way.
-pub(super) const MISMATCH: &str = "the bytes do not match the checksum that the storage states";
+const MISMATCH: &str = "the bytes do not match the checksum that the storage states";
 
 /// A remote file.
 pub(crate) trait RangeSource: Send + Sync {
@@ -36,39 +35,34 @@ pub(crate) trait RangeSource: Send + Sync {
         None
     }
 
+    /// Asks for the checksum of a large file, if the headers of its ranges do not state it. `None`
+    /// if the storage does not tell.
+    fn ask_checksum<'a>(&'a self, _entry: &'a Entry) -> BoxFuture<'a, Option<Checksum>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    /// Returns whether all parts of a file but the last have this size. Asked if a checksum of its
+    /// parts does not match.
+    fn has_parts_of<'a>(&'a self, _entry: &'a Entry, _size: u64) -> BoxFuture<'a, bool> {
+        Box::pin(std::future::ready(true))
+    }
+
     fn failure(&self, kind: ErrorKind, message: &str) -> Error;
 }
 
-/// A checksum being computed, and its expected value.
-pub(crate) enum Checksum {
-    Sha256(Sha256, Vec<u8>),
-    Md5(Md5, Vec<u8>),
-}
-
-impl Checksum {
-    pub(crate) fn sha256(expected: Vec<u8>) -> Checksum {
-        Checksum::Sha256(Sha256::new(), expected)
-    }
-
-    /// From the hexadecimal digits.
-    pub(crate) fn md5(expected: &[u8]) -> Checksum {
-        Checksum::Md5(Md5::new(), expected.to_ascii_lowercase())
-    }
-
-    pub(super) fn update(&mut self, bytes: &[u8]) {
-        match self {
-            Checksum::Sha256(hasher, _) => hasher.update(bytes),
-            Checksum::Md5(hasher, _) => hasher.update(bytes),
-        }
-    }
-
-    pub(super) fn matches(self) -> bool {
-        match self {
-            Checksum::Sha256(hasher, expected) => hasher.finalize().as_slice() == expected,
-            Checksum::Md5(hasher, expected) => {
-                hex::encode(hasher.finalize()).as_bytes() == expected
-            }
-        }
+/// Compares a file that was read to its end with its checksum.
+pub(super) async fn verify<R: RangeSource>(
+    file: &R,
+    entry: &Entry,
+    verification: &mut Verification,
+) -> Result<()> {
+    let Some(other) = verification.finish() else {
+        return Ok(());
+    };
+    match other.part_size() {
+        // A checksum of parts of different sizes cannot be computed again.
+        Some(size) if !file.has_parts_of(entry, size).await => Ok(()),
+        _ => Err(file.failure(ErrorKind::Corrupt, MISMATCH)),
     }
 }
 
@@ -80,10 +74,9 @@ pub(crate) struct RangedRead<R> {
     response: Option<StreamedResponse>,
     at: u64,
     end: u64,
-    check: Option<Checksum>,
-    is_checked: bool,
-    /// The checksum of the file that this range begins, for a reader of all its ranges.
-    pub(super) whole_check: Option<Checksum>,
+    /// Ends with the file.
+    is_last: bool,
+    pub(super) verification: Verification,
     resumes: u32,
 }
 
@@ -116,9 +109,8 @@ impl<R: RangeSource> RangedRead<R> {
             response: None,
             at: offset,
             end: offset.saturating_add(length),
-            check: None,
-            is_checked: false,
-            whole_check: None,
+            is_last: false,
+            verification: Verification::default(),
             resumes: 0,
         };
         if offset > 0 && length == 0 {
@@ -131,13 +123,9 @@ impl<R: RangeSource> RangedRead<R> {
         };
         (reading.found, reading.extended) = reading.file.info(&response.headers);
         reading.end = reading.end.min(reading.found.size);
-        if offset == 0 {
-            let check = reading.file.check(&response.headers);
-            match reading.end == reading.found.size {
-                true => (reading.is_checked, reading.check) = (check.is_some(), check),
-                false => reading.whole_check = check,
-            }
-        }
+        reading.is_last = reading.end == reading.found.size;
+        let stated = reading.file.check(&response.headers);
+        reading.verification = Verification::new(stated, offset);
         reading.response = Some(response);
         Ok(reading)
     }
@@ -183,15 +171,13 @@ impl<R: RangeSource> RangedRead<R> {
         loop {
             let left = self.end.saturating_sub(self.at);
             let Some(response) = self.response.as_mut().filter(|_| left > 0) else {
-                return self.finish();
+                return self.finish().await;
             };
             let message = match next_bytes(&mut response.body).await {
                 Ok(Some(mut bytes)) => {
                     bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
                     self.at += bytes.len() as u64;
-                    if let Some(check) = &mut self.check {
-                        check.update(&bytes);
-                    }
+                    self.verification.update(&bytes);
                     return Ok(Some(bytes));
                 }
                 Ok(None) => "the response ended early".to_owned(),
@@ -201,12 +187,12 @@ impl<R: RangeSource> RangedRead<R> {
         }
     }
 
-    fn finish(&mut self) -> Result<Option<Bytes>> {
+    async fn finish(&mut self) -> Result<Option<Bytes>> {
         self.response = None;
-        match self.check.take().is_none_or(Checksum::matches) {
-            true => Ok(None),
-            false => Err(self.file.failure(ErrorKind::Corrupt, MISMATCH)),
+        if self.is_last {
+            verify(&*self.file, &self.found, &mut self.verification).await?;
         }
+        Ok(None)
     }
 }
 
@@ -220,6 +206,14 @@ impl<R: RangeSource> Chunks for RangedRead<R> {
     }
 
     fn is_checked(&self) -> bool {
-        self.is_checked
+        self.verification.is_verified()
+    }
+
+    fn checksum_state(&self) -> Option<Vec<u8>> {
+        self.verification.state()
+    }
+
+    fn resume_checksum(&mut self, state: &[u8]) {
+        self.verification.resume(state);
     }
 }

@@ -4,7 +4,8 @@
 //! fetched early waits in memory, which is bounded over all files. Without memory for it, ranges
 //! are read one after the other as they arrive.
 
-use super::ranged_read::{Checksum, MAX_SINGLE_READ, MISMATCH, RangeSource, RangedRead};
+use super::checksum::Verification;
+use super::ranged_read::{MAX_SINGLE_READ, RangeSource, RangedRead, verify};
 use crate::backend::{Chunks, Extended};
 use crate::error::{ErrorKind, Result};
 use crate::{BoxFuture, DIRECT_IO_ALIGNMENT, Entry};
@@ -38,16 +39,23 @@ pub(crate) async fn read<R: RangeSource + 'static>(
 ) -> Result<Box<dyn Chunks>> {
     let file = Arc::new(file);
     if length <= MAX_SINGLE_READ || length == u64::MAX {
-        let reading = RangedRead::open(file, offset, length).await?;
+        let mut reading = RangedRead::open(file.clone(), offset, length).await?;
+        // The rest of a large file.
+        if offset > 0 && !reading.verification.is_possible() {
+            let stated = file.ask_checksum(&reading.found).await;
+            reading.verification = Verification::new(stated, offset);
+        }
         return Ok(Box::new(reading));
     }
     let mut current = RangedRead::open_at(file.clone(), offset, PIECE_SIZE, None).await?;
     let (entry, extended) = (current.found.clone(), current.extended.clone());
     let end = offset.saturating_add(length).min(entry.size);
-    let check = current.whole_check.take().filter(|_| end == entry.size);
+    let mut verification = std::mem::take(&mut current.verification);
+    if !verification.is_possible() {
+        verification = Verification::new(file.ask_checksum(&entry).await, offset);
+    }
     Ok(Box::new(ReadAhead {
-        is_checked: check.is_some(),
-        check,
+        verification,
         end,
         at: offset.saturating_add(PIECE_SIZE),
         file,
@@ -85,8 +93,7 @@ struct ReadAhead<R> {
     pending: VecDeque<PendingPiece>,
     ready: Option<Piece>,
     /// The checksum of the whole file, computed as its bytes are handed out in order.
-    check: Option<Checksum>,
-    is_checked: bool,
+    verification: Verification,
     /// The start of the next range to request.
     at: u64,
     end: u64,
@@ -196,13 +203,9 @@ impl<R: RangeSource + 'static> Chunks for ReadAhead<R> {
         Box::pin(async move {
             let bytes = self.bytes().await?;
             match &bytes {
-                Some(bytes) => {
-                    if let Some(check) = &mut self.check {
-                        check.update(bytes);
-                    }
-                }
-                None if !self.check.take().is_none_or(Checksum::matches) => {
-                    return Err(self.file.failure(ErrorKind::Corrupt, MISMATCH));
+                Some(bytes) => self.verification.update(bytes),
+                None if self.end == self.entry.size => {
+                    verify(&*self.file, &self.entry, &mut self.verification).await?;
                 }
                 None => {}
             }
@@ -215,6 +218,14 @@ impl<R: RangeSource + 'static> Chunks for ReadAhead<R> {
     }
 
     fn is_checked(&self) -> bool {
-        self.is_checked
+        self.verification.is_verified()
+    }
+
+    fn checksum_state(&self) -> Option<Vec<u8>> {
+        self.verification.state()
+    }
+
+    fn resume_checksum(&mut self, state: &[u8]) {
+        self.verification.resume(state);
     }
 }

@@ -2,8 +2,9 @@
 
 use super::{SegmentedBytes, metadata_service};
 use crate::error::{Error, ErrorKind, Result};
+use bytes::Bytes;
 use headworks_outbound::Outbound;
-use http::{HeaderValue, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use serde::Deserialize;
 
 /// The life of a token whose response does not tell, in seconds.
@@ -62,10 +63,19 @@ pub(crate) async fn fetch_token(
     address: &str,
     request: http::Result<Request<SegmentedBytes>>,
 ) -> Result<TokenResponse> {
-    let request = request.map_err(|error| refused(address, error.to_string()))?;
-    let response = metadata_service::fetch(outbound, request).await;
-    let (status, body) = response.map_err(|message| refused(address, message))?;
+    let (status, _, body) = fetch_response(outbound, address, request).await?;
     parse_token(address, status, &body)
+}
+
+/// Sends a request to a token service, and returns its response.
+pub(crate) async fn fetch_response(
+    outbound: &Outbound,
+    address: &str,
+    request: http::Result<Request<SegmentedBytes>>,
+) -> Result<(StatusCode, HeaderMap, Bytes)> {
+    let request = request.map_err(|error| refused(address, error.to_string()))?;
+    let response = metadata_service::fetch_response(outbound, request).await;
+    response.map_err(|message| refused(address, message))
 }
 
 /// Parses the response of a token service.

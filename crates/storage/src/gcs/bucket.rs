@@ -82,6 +82,11 @@ impl Bucket {
         })
     }
 
+    /// Returns what the user should know about the storage.
+    pub(super) fn notices(&self) -> Vec<String> {
+        self.credentials.notice().into_iter().collect()
+    }
+
     /// Returns whether the service can copy from the other bucket to this one.
     pub(super) fn can_copy_from(&self, other: &Bucket) -> bool {
         (&self.origin, self.anonymous) == (&other.origin, other.anonymous)

@@ -150,6 +150,10 @@ impl ObjectBackend for Gcs {
         Ok(self.bucket.patch(key, &with).await?.entry(name))
     }
 
+    fn notices(&self) -> Vec<String> {
+        self.bucket.notices()
+    }
+
     fn requests(&self) -> Requests {
         self.bucket.endpoint.requests()
     }

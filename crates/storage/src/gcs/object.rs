@@ -2,8 +2,9 @@
 
 use super::bucket::Bucket;
 use crate::backend::Extended;
+use crate::cloud::checksum::{Algorithm, Checksum};
 use crate::cloud::object_headers::{is_kept, read_rfc3339, write_rfc3339};
-use crate::cloud::ranged_read::{Checksum, RangeSource};
+use crate::cloud::ranged_read::RangeSource;
 use crate::cloud::{SegmentedBytes, StreamedResponse, media_type};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry, Kind};
@@ -112,7 +113,7 @@ impl Resource {
 
     pub(super) fn entry(&self, name: &[u8]) -> Entry {
         let written = self.metadata.get(MTIME).and_then(|time| read_rfc3339(time));
-        let arrived = || read_rfc3339(self.updated.as_deref()?);
+        let arrived = self.updated.as_deref().and_then(read_rfc3339);
         let version = self.generation.clone().map(String::into_bytes);
         Entry {
             size: self
@@ -120,7 +121,8 @@ impl Resource {
                 .as_deref()
                 .and_then(|size| size.parse().ok())
                 .unwrap_or(0),
-            modified: written.or_else(arrived),
+            modified: written.or(arrived),
+            changed: arrived,
             version,
             ..Entry::new(name, Kind::File)
         }
@@ -216,7 +218,7 @@ impl RangeSource for Object {
         let decoded = BASE64_STANDARD
             .decode(self.resource.md5_hash.as_ref()?)
             .ok()?;
-        Some(Checksum::md5(hex::encode(decoded).as_bytes()))
+        Some(Checksum::new(Algorithm::Md5, decoded))
     }
 
     fn failure(&self, kind: ErrorKind, message: &str) -> Error {

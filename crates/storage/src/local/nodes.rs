@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::failpoint;
 use crate::{Entry, Folder, Kind};
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, FileType, Mode, RawDir, RenameFlags};
+use rustix::fs::{AtFlags, FileType, Mode, RawDir};
 use rustix::io::Errno;
 
 impl Root {
@@ -122,7 +122,7 @@ impl Root {
         new: &[u8],
     ) -> Result<()> {
         let (from, into) = (self.folder(folder)?, self.folder(to)?);
-        rustix::fs::renameat_with(&from, name, &into, new, RenameFlags::NOREPLACE)
+        rename::rename_absent((&from, name), (&into, new))
             .map_err(|e| Error::from_errno("move", &folder.join(name), e))
     }
 

@@ -43,18 +43,28 @@ pub(super) fn rename_expected(
                 false => Ok(false),
             };
         }
-        match rustix::fs::renameat_with(dir, temp, dir, name, RenameFlags::NOREPLACE) {
+        match rename_absent((dir, temp), (dir, name)) {
             Ok(()) => return Ok(true),
             Err(Errno::EXIST) => existing = stat_target()?,
-            // Not every filesystem supports this flag. Then the check must suffice.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                existing = stat_target()?;
-                if existing.is_none() {
-                    return overwrite();
-                }
-            }
             Err(errno) => return Err(errno),
         }
+    }
+}
+
+/// Renames an entry to a name that is free, and fails with `EXIST` if it is not.
+pub(super) fn rename_absent(
+    (from, name): (&OwnedFd, &[u8]),
+    (into, new): (&OwnedFd, &[u8]),
+) -> rustix::io::Result<()> {
+    match rustix::fs::renameat_with(from, name, into, new, RenameFlags::NOREPLACE) {
+        // NFS, 9p and many FUSE filesystems do not support the flag. Then a check in advance must
+        // suffice.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => match entry_at(into, new) {
+            Err(Errno::NOENT) => rustix::fs::renameat(from, name, into, new),
+            Ok(_) => Err(Errno::EXIST),
+            Err(errno) => Err(errno),
+        },
+        other => other,
     }
 }
 

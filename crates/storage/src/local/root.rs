@@ -261,13 +261,14 @@ pub(super) fn entry_of(name: Vec<u8>, stat: &Statx) -> Entry {
         FileType::Symlink => Kind::Symlink,
         _ => Kind::Special,
     };
-    let modified = stat.stx_mtime;
+    let (modified, changed) = (stat.stx_mtime, stat.stx_ctime);
     let several = stat.stx_nlink > 1 && kind != Kind::Folder;
     Entry {
         name,
         kind,
         size: if kind == Kind::File { stat.stx_size } else { 0 },
         modified: Some(nanos(modified.tv_sec, i64::from(modified.tv_nsec))),
+        changed: Some(nanos(changed.tv_sec, i64::from(changed.tv_nsec))),
         posix: Some(Posix {
             mode: stat.stx_mode.into(),
             uid: stat.stx_uid,

@@ -1,11 +1,11 @@
 //! A bucket at an endpoint: how calls to it are addressed, signed and understood.
 
-use super::clock::Clock;
 use super::credentials::{Credentials, dns_suffix};
 use super::redirect::{Redirect, redirect};
 use super::sign::{Signer, sha256};
 use crate::BoxFuture;
 use crate::backend::Requests;
+use crate::cloud::clock::Clock;
 use crate::cloud::object_store::ObjectStore;
 use crate::cloud::url::Url;
 use crate::cloud::{

@@ -7,7 +7,6 @@
 
 mod bucket;
 mod caller_identity;
-mod clock;
 mod copy;
 mod credentials;
 mod folders;

@@ -2,8 +2,9 @@
 
 use super::bucket::Bucket;
 use crate::backend::Extended;
+use crate::cloud::checksum::{Algorithm, Checksum};
 use crate::cloud::object_headers::{ObjectHeaders, version};
-use crate::cloud::ranged_read::{Checksum, RangeSource};
+use crate::cloud::ranged_read::RangeSource;
 use crate::cloud::{SegmentedBytes, StreamedResponse, header_text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry};
@@ -73,6 +74,67 @@ pub(super) struct Object {
     pub(super) name: Vec<u8>,
 }
 
+/// A hash, and the number of parts if it is that of their hashes.
+type Stated = (Vec<u8>, Option<u64>);
+
+/// Returns the SHA-256 in a header. Some services do not write the number of parts; of an object in
+/// parts it is then that of all bytes only if the service says so.
+fn sha256(headers: &HeaderMap) -> Option<Stated> {
+    let text = header_text(headers, "x-amz-checksum-sha256")?;
+    let is_in_parts = header_text(headers, "etag").is_some_and(|etag| etag.contains('-'));
+    let kind = header_text(headers, "x-amz-checksum-type");
+    if is_in_parts && !text.contains('-') && kind != Some("FULL_OBJECT") {
+        return None;
+    }
+    let (hash, parts) = match text.split_once('-') {
+        Some((hash, parts)) => (hash, Some(parts.parse().ok()?)),
+        None => (text, None),
+    };
+    let hash = BASE64_STANDARD.decode(hash).ok()?;
+    (hash.len() == 32).then_some((hash, parts))
+}
+
+/// Returns the MD5 in an etag. With other keys than the service's own it is encrypted.
+fn md5(headers: &HeaderMap) -> Option<Stated> {
+    let by = header_text(headers, "x-amz-server-side-encryption");
+    let is_encrypted = by.is_some_and(|by| by != "AES256")
+        || headers.contains_key("x-amz-server-side-encryption-customer-algorithm");
+    let etag = version(header_text(headers, "etag")?);
+    let text = std::str::from_utf8(&etag).ok().filter(|_| !is_encrypted)?;
+    let (hash, parts) = match text.split_once('-') {
+        Some((hash, parts)) => (hash, Some(parts.parse().ok()?)),
+        None => (text, None),
+    };
+    let hash = hex::decode(hash).ok()?;
+    (hash.len() == 16).then_some((hash, parts))
+}
+
+impl Object {
+    /// Returns the headers of the object or of one of its parts, if the service has them.
+    async fn head(&self, entry: &Entry, part: Option<u64>) -> Option<HeaderMap> {
+        let (bucket, key) = (&self.bucket, &self.key);
+        if !bucket.checksums {
+            return None;
+        }
+        let call = bucket.object_call("head", "look at", key, Method::HEAD);
+        let mut call = call.ok()?.header("x-amz-checksum-mode", "ENABLED");
+        if let Some(version) = &entry.version {
+            call = call.if_match(version);
+        }
+        if let Some(part) = part {
+            call = call.query("partNumber", &part.to_string());
+        }
+        // Without a response the checksum counts as not stated.
+        let response = bucket.fetch(&call).await.ok()?;
+        Some(response.headers)
+    }
+
+    async fn part_size(&self, entry: &Entry, part: u64) -> Option<u64> {
+        let headers = self.head(entry, Some(part)).await?;
+        header_text(&headers, "content-length")?.parse().ok()
+    }
+}
+
 impl RangeSource for Object {
     fn request_range<'a>(
         &'a self,
@@ -109,17 +171,40 @@ impl RangeSource for Object {
         }
         // In the response to a range, it is the checksum of that range.
         let whole = !headers.contains_key(CONTENT_RANGE);
-        let header = header_text(headers, "x-amz-checksum-sha256").filter(|_| whole);
-        if let Some(hash) = header.and_then(|base64| BASE64_STANDARD.decode(base64).ok()) {
-            return Some(Checksum::sha256(hash));
+        match sha256(headers).filter(|_| whole) {
+            Some((hash, None)) => Some(Checksum::new(Algorithm::Sha256, hash)),
+            _ => match md5(headers)? {
+                (hash, None) => Some(Checksum::new(Algorithm::Md5, hash)),
+                _ => None,
+            },
         }
-        // With customer keys, and for multipart uploads, the etag is not a hash of the bytes.
-        let by = header_text(headers, "x-amz-server-side-encryption");
-        let encrypted = by.is_some_and(|by| by != "AES256")
-            || headers.contains_key("x-amz-server-side-encryption-customer-algorithm");
-        let etag = version(header_text(headers, "etag")?);
-        let is_md5 = etag.len() == 32 && etag.iter().all(u8::is_ascii_hexdigit);
-        (is_md5 && !encrypted).then(|| Checksum::md5(&etag))
+    }
+
+    fn ask_checksum<'a>(&'a self, entry: &'a Entry) -> BoxFuture<'a, Option<Checksum>> {
+        Box::pin(async move {
+            let headers = self.head(entry, None).await?;
+            let stated = sha256(&headers).map(|stated| (Algorithm::Sha256, stated));
+            let etag = || md5(&headers).map(|stated| (Algorithm::Md5, stated));
+            match stated.or_else(etag)? {
+                (algorithm, (hash, None)) => Some(Checksum::new(algorithm, hash)),
+                (algorithm, (hash, Some(parts))) => {
+                    let size = self.part_size(entry, 1).await?;
+                    let is_even = size > 0 && entry.size.div_ceil(size) == parts;
+                    is_even.then(|| Checksum::of_parts(algorithm, hash, size))
+                }
+            }
+        })
+    }
+
+    fn has_parts_of<'a>(&'a self, entry: &'a Entry, size: u64) -> BoxFuture<'a, bool> {
+        Box::pin(async move {
+            for part in 1..entry.size.div_ceil(size) {
+                if self.part_size(entry, part).await != Some(size) {
+                    return false;
+                }
+            }
+            true
+        })
     }
 
     fn failure(&self, kind: ErrorKind, message: &str) -> Error {
@@ -158,5 +243,35 @@ mod tests {
         assert_eq!(read_time("1354040105"), Some(1_354_040_105_000_000_000));
         assert_eq!(read_time("yesterday"), None);
         assert_eq!(read_time("1.2x"), None);
+    }
+
+    #[test]
+    fn the_hashes_of_an_object_and_of_its_parts_are_told_apart() {
+        let stated = |name: &'static str, value: &str| {
+            HeaderMap::from_iter([(http::HeaderName::from_static(name), value.parse().unwrap())])
+        };
+        let etag = "0123456789abcdef0123456789ABCDEF";
+        let hash = hex::decode(etag).unwrap();
+        assert_eq!(
+            md5(&stated("etag", &format!("\"{etag}\""))),
+            Some((hash.clone(), None))
+        );
+        let of_parts = stated("etag", &format!("\"{etag}-12\""));
+        assert_eq!(md5(&of_parts), Some((hash, Some(12))));
+        for other in ["", "abc", "0x8D", "0123-2", &etag[1..]] {
+            assert_eq!(md5(&stated("etag", other)), None, "{other}");
+        }
+        let text = BASE64_STANDARD.encode([7; 32]);
+        let name = "x-amz-checksum-sha256";
+        assert_eq!(sha256(&stated(name, &text)), Some((vec![7; 32], None)));
+        let of_parts = stated(name, &format!("{text}-3"));
+        assert_eq!(sha256(&of_parts), Some((vec![7; 32], Some(3))));
+        assert_eq!(sha256(&stated(name, "AAAA")), None);
+        // Of the whole or of the parts?
+        let mut untold = stated(name, &text);
+        untold.insert("etag", format!("\"{etag}-2\"").parse().unwrap());
+        assert_eq!(sha256(&untold), None);
+        untold.insert("x-amz-checksum-type", "FULL_OBJECT".parse().unwrap());
+        assert_eq!(sha256(&untold), Some((vec![7; 32], None)));
     }
 }

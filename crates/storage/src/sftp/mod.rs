@@ -92,7 +92,7 @@ impl Backend for Sftp {
             owners: self.client.ssh.is_root(),
             symlinks: true,
             longest_name: Some(255),
-            workers: (8, 64),
+            workers: (8, 128),
             ..Capabilities::read_only()
         }
     }

@@ -1,8 +1,8 @@
 //! Folders, symlinks, attributes, and moving and removing entries.
 
-use super::client::{Client, PooledConnection, attributes, entry, stat_entry};
+use super::client::{Client, PooledConnection, attributes, entry, stat_entry, unexpected_reply};
 use super::connection::Failure;
-use super::packet::{Attributes, Packet, Status};
+use super::packet::{Attributes, Packet, Reply, Status};
 use crate::backend::{CopyItem, Precondition};
 use crate::error::{Error, ErrorKind, Result};
 use crate::expected::{is_own, may_set_attributes};
@@ -106,7 +106,11 @@ impl NewEntry<'_> {
             modified: kept,
             ..self.like.clone()
         };
-        if !self.precondition.allows(existing) && !is_own(existing, &like, kept) {
+        // Where names are folded, a file of this size and time may be another one of the source,
+        // copied under another spelling.
+        let is_expected = self.precondition.allows(existing)
+            || is_own(existing, &like, kept) && is_spelled(connection, self.path).await?;
+        if !is_expected {
             let error = Error::conflict("write", self.path);
             return Err(Failure::Wrong(error.kind(), error.cause().to_owned()));
         }
@@ -119,6 +123,30 @@ impl NewEntry<'_> {
     async fn renamed(&self, connection: &PooledConnection) -> Done<Entry> {
         stat_entry(connection, self.path, &self.like.name).await
     }
+}
+
+/// Returns whether the folder of an existing entry lists it with exactly this name.
+async fn is_spelled(connection: &PooledConnection, path: &[u8]) -> Done<bool> {
+    let at = path.iter().rposition(|byte| *byte == b'/');
+    let at = at.ok_or_else(unexpected_reply)?;
+    let (folder, name) = (&path[..at.max(1)], &path[at + 1..]);
+    let reply = connection.request(Packet::open_folder(folder)).await?;
+    let Reply::Handle(handle) = reply else {
+        return Err(unexpected_reply());
+    };
+    let found = loop {
+        match connection.request(Packet::read_folder(&handle)).await {
+            Ok(Reply::Names(names)) if names.iter().any(|found| found.name == name) => {
+                break Ok(true);
+            }
+            Ok(Reply::Names(_)) => {}
+            Ok(_) => break Err(unexpected_reply()),
+            Err(failure) if failure.is(Status::END) => break Ok(false),
+            Err(failure) => break Err(failure),
+        }
+    };
+    connection.send_ignoring_reply(Packet::close(&handle));
+    found
 }
 
 /// Returns the entry of a path, if it exists.

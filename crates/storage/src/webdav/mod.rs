@@ -175,7 +175,7 @@ impl Backend for WebDav {
         Capabilities {
             write: true,
             unicode_names: true,
-            workers: (8, 64),
+            workers: (8, 128),
             ..Capabilities::read_only()
         }
     }

@@ -7,6 +7,7 @@ mod account;
 mod external;
 mod impersonation;
 
+use crate::cloud::clock::Clock;
 use crate::cloud::renewing::{Renewing, now};
 use crate::cloud::token::{TokenResponse, fetch_token};
 use crate::cloud::{Clients, Environment, Recovery, SegmentedBytes, bearer};
@@ -53,10 +54,11 @@ impl CredentialsFile {
     }
 }
 
-/// The clients and the environment that sources of tokens use.
+/// The clients, the environment and the clock that sources of tokens use.
 struct Context {
     clients: Clients,
     environment: Environment,
+    clock: Clock,
 }
 
 /// The source of tokens, and the current token.
@@ -83,6 +85,7 @@ impl Credentials {
             context: Context {
                 clients,
                 environment,
+                clock: Clock::default(),
             },
             current: Renewing::default(),
         })
@@ -98,6 +101,11 @@ impl Credentials {
             },
             _ => None,
         }
+    }
+
+    /// Returns a notice if the clock had to be corrected.
+    pub(super) fn notice(&self) -> Option<String> {
+        self.context.clock.notice()
     }
 
     /// Returns the authorization header; `None` for anonymous access.

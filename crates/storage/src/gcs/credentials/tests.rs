@@ -3,6 +3,8 @@ use crate::cloud::object_store::ObjectStore;
 use crate::cloud::percent;
 use crate::cloud::test_server::{Received, TestServer, ok, outbound, time_in, variables};
 use crate::gcs::bucket::Bucket;
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A folder with the file of an account.
@@ -266,4 +268,94 @@ async fn a_token_that_expires_during_a_run_is_renewed_without_a_failure() {
     }
     assert_eq!(google.count("POST /impersonate"), 2, "one renewal for all");
     assert!(storage.received().len() <= 40, "each call is repeated once");
+}
+
+fn service_account(google: &TestServer) -> serde_json::Value {
+    serde_json::json!({
+        "type": "service_account",
+        "client_email": "robot@project.invalid",
+        "private_key_id": "key-1",
+        "private_key": include_str!("../../../tests/keys/service-account.pem"),
+        "token_uri": format!("{}/token", google.address),
+    })
+}
+
+/// Returns the claims of a JWT whose signature is right.
+fn verified_claims(assertion: &str) -> serde_json::Value {
+    let (signed, signature) = assertion.rsplit_once('.').unwrap();
+    let (header, claims) = signed.split_once('.').unwrap();
+    let decode = |text: &str| BASE64_URL_SAFE_NO_PAD.decode(text).unwrap();
+    let json = |text: &str| serde_json::from_slice::<serde_json::Value>(&decode(text)).unwrap();
+    assert_eq!(
+        json(header),
+        serde_json::json!({"alg": "RS256", "typ": "JWT", "kid": "key-1"})
+    );
+    let supported = rustls::crypto::ring::default_provider().signature_verification_algorithms;
+    let scheme = rustls::SignatureScheme::RSA_PKCS1_SHA256;
+    let mut found = supported.mapping.iter();
+    let (_, algorithms) = found.find(|(one, _)| *one == scheme).unwrap();
+    let key = include_bytes!("../../../tests/keys/service-account.pub");
+    let verified = algorithms[0].verify_signature(key, signed.as_bytes(), &decode(signature));
+    assert!(verified.is_ok(), "the signature is wrong");
+    json(claims)
+}
+
+#[tokio::test]
+async fn a_service_account_signs_its_request() {
+    let google = TestServer::start(|_| ok(r#"{"access_token":"robot","expires_in":3600}"#)).await;
+    let file = AccountFile::new(&service_account(&google));
+    let credentials = file.credentials(&[]).unwrap();
+    let before = now();
+    assert_eq!(token(&credentials).await, "Bearer robot");
+    assert_eq!(token(&credentials).await, "Bearer robot");
+    let received = google.received();
+    assert_eq!(received.len(), 1, "the token is kept");
+    let grant = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+    assert_eq!(field(&received[0], "grant_type"), grant);
+    let claims = verified_claims(&field(&received[0], "assertion"));
+    assert_eq!(claims["iss"], "robot@project.invalid");
+    assert_eq!(claims["scope"], SCOPE);
+    assert_eq!(claims["aud"], format!("{}/token", google.address));
+    let issued = claims["iat"].as_i64().unwrap();
+    assert!((before..=now()).contains(&issued), "{issued}");
+    assert_eq!(claims["exp"].as_i64().unwrap(), issued + 3600);
+    assert_eq!(credentials.notice(), None);
+}
+
+#[tokio::test]
+async fn a_wrong_clock_is_corrected_and_said() {
+    let google = TestServer::start(|request| {
+        let claims = verified_claims(&field(request, "assertion"));
+        let issued = claims["iat"].as_i64().unwrap();
+        // The first of March, 2001.
+        if issued.abs_diff(983_404_800) < 3600 {
+            return ok(r#"{"access_token":"robot","expires_in":3600}"#);
+        }
+        let body = r#"{"error":"invalid_grant","error_description":"Invalid JWT"}"#;
+        let date = "date: Thu, 01 Mar 2001 00:00:00 GMT\r\n";
+        (400, date, body.to_owned())
+    })
+    .await;
+    let file = AccountFile::new(&service_account(&google));
+    let credentials = file.credentials(&[]).unwrap();
+    assert_eq!(token(&credentials).await, "Bearer robot");
+    assert_eq!(google.received().len(), 2, "only the first is repeated");
+    let notice = credentials.notice().unwrap();
+    assert!(notice.contains("ahead of that of the service"), "{notice}");
+}
+
+#[tokio::test]
+async fn a_refused_key_is_not_taken_for_a_wrong_clock() {
+    let google = TestServer::start(|_| {
+        let body = r#"{"error":"invalid_grant","error_description":"Invalid JWT Signature."}"#;
+        (400, "", body.to_owned())
+    })
+    .await;
+    let file = AccountFile::new(&service_account(&google));
+    let refused = file.credentials(&[]).unwrap().token().await.unwrap_err();
+    assert!(
+        refused.to_string().contains("Invalid JWT Signature."),
+        "{refused}"
+    );
+    assert_eq!(google.received().len(), 1);
 }

@@ -1,6 +1,6 @@
 //! A page of a listing in the service's XML.
 
-use crate::cloud::object_headers::version;
+use crate::cloud::object_headers::{read_rfc3339, version};
 use crate::cloud::pending_names::sort_key;
 use crate::cloud::{percent, xml};
 use crate::display;
@@ -16,13 +16,18 @@ pub(super) struct ListPage {
     pub(super) token: Option<String>,
 }
 
+/// Returns a time as the header of an object states it: some servers list fractions of a second.
+fn whole_seconds(nanos: i64) -> i64 {
+    nanos.div_euclid(1_000_000_000) * 1_000_000_000
+}
+
 pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<ListPage, String> {
     let mut page = ListPage::default();
     let mut encoded = false;
     let mut truncated = None;
     let mut root = String::new();
     let (mut key, mut size) = (Vec::new(), 0);
-    let (mut etag, mut written) = (None, None);
+    let (mut etag, mut written, mut changed) = (None, None, None);
     let mut items: Vec<(Vec<u8>, Entry)> = Vec::new();
     xml::visit(document, |path, text| match path {
         [_, name] if name == "EncodingType" => encoded = text == "url",
@@ -32,12 +37,16 @@ pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<ListP
             "Key" => key = text.as_bytes().to_vec(),
             "Size" => size = text.parse().unwrap_or(0),
             "ETag" => etag = Some(version(text)).filter(|etag| !etag.is_empty()),
-            "LastModified" => written = Some([WRITTEN_PREFIX, text.as_bytes()].concat()),
+            "LastModified" => {
+                written = Some([WRITTEN_PREFIX, text.as_bytes()].concat());
+                changed = read_rfc3339(text).map(whole_seconds);
+            }
             _ => {}
         },
         [_, contents] if contents == "Contents" => {
             let entry = Entry {
                 size,
+                changed: changed.take(),
                 version: etag.take().or_else(|| written.clone()),
                 ..Entry::new(Vec::new(), Kind::File)
             };

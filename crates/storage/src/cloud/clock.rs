@@ -1,6 +1,6 @@
 //! The time of the service: a signature with another time is rejected.
 
-use crate::cloud::header_text;
+use super::header_text;
 use http::HeaderMap;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -11,14 +11,14 @@ const MIN_SKEW: i64 = 60;
 
 /// This machine's clock, corrected by what the service says about its own.
 #[derive(Debug, Default)]
-pub(super) struct Clock {
+pub(crate) struct Clock {
     /// The time of the service less that of this machine, in seconds.
     offset: AtomicI64,
 }
 
 impl Clock {
     /// Returns the time of the service.
-    pub(super) fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         self.at(Timestamp::now())
     }
 
@@ -29,12 +29,21 @@ impl Clock {
 
     /// Takes over the time of a response. Returns whether it is another one than the call was
     /// signed with. Of several calls with a wrong time, the first may have corrected it already.
-    pub(super) fn correct(&self, signed: &HeaderMap, headers: &HeaderMap) -> bool {
+    pub(crate) fn correct(&self, signed: &HeaderMap, headers: &HeaderMap) -> bool {
         self.correct_at(Timestamp::now(), signed, headers)
     }
 
+    /// Does the same for a request that was signed at this time.
+    pub(crate) fn correct_since(&self, signed: Timestamp, headers: &HeaderMap) -> bool {
+        self.correct_from(Timestamp::now(), signed, headers)
+    }
+
     fn correct_at(&self, machine: Timestamp, signed: &HeaderMap, headers: &HeaderMap) -> bool {
-        let (Some(offset), Some(signed)) = (offset(machine, headers), signed_at(signed)) else {
+        signed_at(signed).is_some_and(|signed| self.correct_from(machine, signed, headers))
+    }
+
+    fn correct_from(&self, machine: Timestamp, signed: Timestamp, headers: &HeaderMap) -> bool {
+        let Some(offset) = offset(machine, headers) else {
             return false;
         };
         let service = machine.as_second() + offset;
@@ -46,7 +55,7 @@ impl Clock {
     }
 
     /// Returns what to do about a time that the service rejects.
-    pub(super) fn advice(&self, headers: &HeaderMap) -> String {
+    pub(crate) fn advice(&self, headers: &HeaderMap) -> String {
         match offset(Timestamp::now(), headers) {
             Some(offset) if offset != 0 => {
                 format!("{}; set it", difference(offset))
@@ -56,7 +65,7 @@ impl Clock {
     }
 
     /// Returns a notice if the clock had to be corrected.
-    pub(super) fn notice(&self) -> Option<String> {
+    pub(crate) fn notice(&self) -> Option<String> {
         let offset = self.offset.load(Relaxed);
         let corrected = || format!("{}; requests were signed with its time", difference(offset));
         (offset != 0).then(corrected)
@@ -65,6 +74,9 @@ impl Clock {
 
 /// Returns the time that a request was signed with.
 fn signed_at(signed: &HeaderMap) -> Option<Timestamp> {
+    if let Some(date) = header_text(signed, "x-ms-date") {
+        return Some(jiff::fmt::rfc2822::parse(date).ok()?.timestamp());
+    }
     let date = header_text(signed, "x-amz-date")?;
     let date = jiff::civil::DateTime::strptime("%Y%m%dT%H%M%SZ", date).ok()?;
     Some(date.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())

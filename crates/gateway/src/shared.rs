@@ -433,17 +433,21 @@ impl Shared {
         }
     }
 
-    /// Updates the learned rates from the rate-limit headers of a response.
-    pub(crate) fn learn_from(&self, upstream: &Upstream, hints: &Hints) {
+    /// Updates the learned rates from the rate-limit headers of a response. An overload that one
+    /// tenant alone reports is not one of the pool: what it asks for may be too large.
+    pub(crate) fn learn_from(&self, upstream: &Upstream, hints: &Hints, now: Instant) {
         let active = self.active.load();
         let Some(limits) = active.pool_limits(upstream.target) else {
             return;
         };
+        let learns = limits.min_rps.is_some() || limits.min_tokens_per_sec.is_some();
+        if !learns || (hints.overloaded && !upstream.health.overload_concerns_all(now)) {
+            return;
+        }
         // In a fleet, the allocator alone learns: if every node cut the rate after the same
         // overload, it would collapse.
         if let Some(fleet) = &self.fleet {
-            let learns = limits.min_rps.is_some() || limits.min_tokens_per_sec.is_some();
-            if let (true, Some(pool)) = (learns, active.pool_name(upstream.target)) {
+            if let Some(pool) = active.pool_name(upstream.target) {
                 fleet.outbox.hint(pool, hints);
             }
             return;

@@ -182,15 +182,16 @@ impl ScheduledRequest {
             }
         };
         let status = answer.status();
-        let hints = read_hints(status, answer.headers());
-        self.shared.learn_from(upstream, &hints);
-        let now = Instant::now();
+        let (hints, now) = (read_hints(status, answer.headers()), Instant::now());
         upstream.limited(self.viewpoint(), &hints, now);
+        if hints.overloaded {
+            let rest = hints.retry_after.unwrap_or(upstream.settings.suspend_for);
+            upstream.health.overloaded(self.viewpoint(), rest, now);
+        }
+        self.shared.learn_from(upstream, &hints, now);
         match status.as_u16() {
             429 => {
                 metrics.overloaded.fetch_add(1, Ordering::Relaxed);
-                let rest = hints.retry_after.unwrap_or(upstream.settings.suspend_for);
-                upstream.health.overloaded(self.viewpoint(), rest, now);
                 Attempt::TryNext(Health::Fine, UnservedResult::response(upstream, answer))
             }
             // A server that gives up waiting may have generated something.

@@ -108,6 +108,11 @@ impl ActiveConfig {
                 let (_, other) = upstream_ids.assign(&other.settings.name);
                 kept.allowances = other.allowances;
             }
+            let mut before = members[..index].iter();
+            if let Some(other) = before.find(|other| other.shares_server(member)) {
+                let (_, other) = upstream_ids.assign(&other.settings.name);
+                kept.connects = other.connects;
+            }
             let target = upstream_ids.assign_pool(&member.pool);
             upstreams.resize(upstream_ids.names.len(), None);
             pools.resize(upstream_ids.pools.len(), None);

@@ -13,6 +13,7 @@ use headworks_core::{Cost, TargetId};
 use headworks_pool::{Health, Permit, Report};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use smallvec::SmallVec;
 
 use super::body::GatewayBody;
 use super::call_permit::CallPermit;
@@ -21,7 +22,7 @@ use super::relay::{Limits, Relay};
 use super::request::{DEFAULT_RETRY, ScheduledRequest, no_upstream};
 use crate::history::Stage;
 use crate::upstream::{
-    CallError, Probe, Upstream, UpstreamResponse, clean_response_headers, read_hints,
+    CallError, Probe, Upstream, UpstreamResponse, clean_response_headers, read_hints, sort_by_turn,
 };
 use crate::wire::Problem;
 
@@ -66,11 +67,12 @@ impl ScheduledRequest {
     ) -> Result<Response<GatewayBody>, Problem> {
         let mut permit = CallPermit::new(permit, self);
         let began = Instant::now();
-        let mut result = None;
+        let (mut result, mut health) = (None, Health::Unknown);
         loop {
             let Some((upstream, probe)) = self.choose(permit.target()) else {
-                // Nothing was sent, so the whole charge is returned.
-                let elsewhere = Report::elsewhere().target(Health::Unknown);
+                // Nothing was generated, so the whole charge is returned.
+                let health = std::mem::replace(&mut health, Health::Unknown);
+                let elsewhere = Report::elsewhere().target(health);
                 let since = self.shared.permits.now();
                 let next = match (permit.take().reacquire(elsewhere).await, result.take()) {
                     (Ok(next), _) => next,
@@ -85,7 +87,7 @@ impl ScheduledRequest {
             self.record_attempt(&upstream, permit.aged());
             let attempt = self.attempt(&upstream).await;
             drop(probe);
-            let health = match attempt {
+            health = match attempt {
                 Attempt::Responded(answer) => {
                     return Ok(self.respond(&upstream, answer, Some(permit.take()), began));
                 }
@@ -114,10 +116,10 @@ impl ScheduledRequest {
                 return self.give_up(result.unwrap_or_else(|| no_upstream().into()), began);
             }
             // Another upstream of the same pool needs no other permit.
-            if self.left().any(|left| left.target == permit.target()) {
+            if !self.reachable(permit.target(), Instant::now()).is_empty() {
                 continue;
             }
-            if self.left().next().is_none() {
+            if self.left().all(|left| left.target == permit.target()) {
                 permit
                     .take()
                     .finish(Report::done_at(Cost(0)).target(health));
@@ -142,12 +144,28 @@ impl ScheduledRequest {
     /// since the request was queued.
     fn choose(&self, target: TargetId) -> Option<(Arc<Upstream>, Option<Probe>)> {
         let (active, now) = (self.shared.active.load(), Instant::now());
-        let mut at_target = self.left().filter(|upstream| upstream.target == target);
-        at_target.find_map(|upstream| {
+        let mut at_target = self.reachable(target, now);
+        sort_by_turn(&mut at_target);
+        at_target.iter().find_map(|upstream| {
             let upstream = active.upstream(upstream.id)?;
             let probe = upstream.begin(self.viewpoint(), now).ok()?;
+            upstream
+                .connects
+                .begin(upstream.settings.suspend_rule(), now);
             Some((upstream.clone(), probe))
         })
+    }
+
+    /// Upstreams of a pool that were not called yet. One whose server cannot be reached is left
+    /// out, unless that is true of the whole pool: then the scheduler decides when it is called.
+    fn reachable(&self, target: TargetId, now: Instant) -> SmallVec<[&Arc<Upstream>; 2]> {
+        let upstreams = self.group.iter().filter_map(|id| self.active.upstream(*id));
+        let mut of_pool = upstreams.filter(|upstream| upstream.target == target);
+        let is_up = |upstream: &Arc<Upstream>| upstream.connects.down_for(now).is_none();
+        let some_are_up = of_pool.any(is_up);
+        let left = self.left().filter(|upstream| upstream.target == target);
+        left.filter(|upstream| !some_are_up || is_up(upstream))
+            .collect()
     }
 
     async fn attempt(&mut self, upstream: &Arc<Upstream>) -> Attempt {
@@ -163,6 +181,9 @@ impl ScheduledRequest {
             .call(&self.context.client_pool, forward, most, &self.progress)
             .await;
         let metrics = &upstream.metrics;
+        if !matches!(answer, Err(CallError::Connect(_) | CallError::NoDescriptor)) {
+            upstream.connects.reached();
+        }
         let answer = match answer {
             Ok(answer) => answer,
             // The upstream stopped because it was told to. If it had the request, `drop` books it.
@@ -248,8 +269,19 @@ impl ScheduledRequest {
         let problem = |status, reason| Problem::new(status, reason, message);
         match failure {
             CallError::Connect(_) => {
+                let rule = upstream.settings.suspend_rule();
+                upstream.connects.failed(rule, Instant::now());
+                let mut upstreams = self.active.upstreams();
+                let is_reachable = |other: &Arc<Upstream>| {
+                    other.target == upstream.target && !other.connects.is_failing()
+                };
+                // The fault is the pool's only if none of its servers can be reached.
+                let health = match upstreams.any(is_reachable) {
+                    true => Health::Unknown,
+                    false => Health::Fault,
+                };
                 let problem = problem(StatusCode::SERVICE_UNAVAILABLE, "no_upstream");
-                Attempt::TryNext(Health::Fault, problem.into())
+                Attempt::TryNext(health, problem.into())
             }
             CallError::NoDescriptor => {
                 let problem = problem(StatusCode::SERVICE_UNAVAILABLE, "no_upstream");

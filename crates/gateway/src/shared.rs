@@ -12,7 +12,7 @@ use headworks_pool::Permits;
 use headworks_service::outbound::Outbound;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use crate::active_config::{ActiveConfig, RuleSource, UpstreamIds};
@@ -21,7 +21,7 @@ use crate::config::{GatewayConfig, UpstreamSettings, is_loopback};
 use crate::error::Error;
 use crate::faults::Faults;
 use crate::fleet::{Fleet, FleetConfig, FleetKeys, FleetStores, KeyClock, Secrets, facts};
-use crate::front::IdleTimeouts;
+use crate::front::{BodyMemory, IdleTimeouts, LargeBodies};
 use crate::history::{RequestHistory, RequestIds};
 use crate::key_store::{FileKeyStore, KeyChange, KeyStore, KeyTable};
 use crate::keys::{KeyFile, Keys, is_missing};
@@ -67,8 +67,9 @@ pub(crate) struct Shared {
     pub(crate) idle_timeouts: Arc<IdleTimeouts>,
     pub(crate) delayed_counts: DelayedCounts,
     pub(crate) queue_counts: QueueCounts,
-    /// Large bodies that may be read at once.
-    pub(crate) large_bodies: Semaphore,
+    /// Memory of the request bodies that are held.
+    pub(crate) body_memory: Arc<BodyMemory>,
+    pub(crate) large_bodies: Arc<LargeBodies>,
     /// Tasks that read the rest of responses whose clients have left.
     pub(crate) abandoned: TaskTracker,
     pub(crate) started: Instant,
@@ -159,7 +160,10 @@ impl Shared {
             idle_timeouts: Arc::default(),
             queue_counts: QueueCounts::default(),
             delayed_counts: DelayedCounts::default(),
-            large_bodies: Semaphore::new(
+            body_memory: Arc::default(),
+            // As many at once as there are CPUs. More would only delay each other and the serving
+            // threads.
+            large_bodies: LargeBodies::new(
                 std::thread::available_parallelism().map_or(1, usize::from),
             ),
             abandoned: TaskTracker::new(),

@@ -258,9 +258,8 @@ impl ScheduledRequest {
 
     /// Records that the upstream gave no usable response.
     fn record_fault(&self, upstream: &Arc<Upstream>) {
-        let body = self.shared.seed.key(&&self.forward.body[..]);
         let faults = &self.shared.faults;
-        faults.failed(upstream, self.viewpoint(), body, Instant::now());
+        faults.failed(upstream, self.viewpoint(), self.body_key(), Instant::now());
     }
 
     /// Classifies a call without a response.

@@ -561,16 +561,13 @@ impl ScheduledRequest {
     fn running_times(&self) -> (Ages, Ages) {
         let now = Timestamp::now();
         let (mut all, mut own) = (Ages::default(), Ages::default());
-        self.shared.history.since(Timestamp::MIN, |entry| {
-            if entry.stage == Stage::Running {
-                let age = Duration::try_from(now.duration_since(entry.arrived)).unwrap_or_default();
-                let age = age.saturating_sub(entry.waited.unwrap_or_default());
-                all.add(age);
-                if entry.tenant == self.principal.tenant {
-                    own.add(age);
-                }
+        for entry in &*self.shared.history.running() {
+            let age = Duration::try_from(now.duration_since(entry.granted)).unwrap_or_default();
+            all.add(age);
+            if entry.tenant == self.principal.tenant {
+                own.add(age);
             }
-        });
+        }
         (all, own)
     }
 

@@ -235,16 +235,17 @@ impl ScheduledRequest {
             }
             401 | 403 => {
                 metrics.failed.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(upstream = upstream.name(), %status, "upstream rejects the credentials: set its `api_key`");
-                let message = format!(
-                    "upstream `{}` rejects the gateway's own credentials ({status}): the operator must correct its `api_key`",
-                    upstream.name()
-                );
-                let problem =
-                    Problem::new(StatusCode::BAD_GATEWAY, "upstream_credentials", message);
+                // Clients can cause a 403, so it must not fill the log.
+                if upstream.metrics.may_log_refusal(now) {
+                    tracing::warn!(
+                        upstream = upstream.name(),
+                        %status,
+                        "the upstream refuses requests: its `api_key` is wrong, or it does not permit their content or model"
+                    );
+                }
                 // The prompt or the model may be the reason, so this says nothing about the
                 // upstream's health.
-                Attempt::Final(Health::Fine, problem.into())
+                Attempt::Final(Health::Fine, refused(upstream.name(), status).into())
             }
             status => {
                 metrics.answered.fetch_add(1, Ordering::Relaxed);
@@ -384,6 +385,25 @@ impl ScheduledRequest {
             .write(self.forward.endpoint.dialect(), response.headers_mut());
         response
     }
+}
+
+/// The response to a request whose upstream says that it is not permitted.
+fn refused(upstream: &str, status: StatusCode) -> Problem {
+    let (reason, message) = match status {
+        StatusCode::UNAUTHORIZED => (
+            "upstream_credentials",
+            format!(
+                "upstream `{upstream}` rejects the gateway's own credentials ({status}): the operator must correct its `api_key`"
+            ),
+        ),
+        _ => (
+            "upstream_refused",
+            format!(
+                "upstream `{upstream}` does not permit this request ({status}): its content or model may be forbidden, or the `api_key` of the upstream lacks a permission"
+            ),
+        ),
+    };
+    Problem::new(StatusCode::BAD_GATEWAY, reason, message).never()
 }
 
 /// Whether an error response is the API's own: a JSON body, or a time at which to return.

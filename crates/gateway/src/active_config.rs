@@ -299,8 +299,8 @@ impl ActiveConfig {
     }
 
     /// Names of the rules in force.
-    pub(crate) fn rules_in_force(&self, now: Timestamp) -> Vec<&str> {
-        let rules = self.selected(RuleSource::Clock(now));
+    pub(crate) fn rules_in_force<'a>(&'a self, rules: impl Into<RuleSource<'a>>) -> Vec<&'a str> {
+        let rules = self.selected(rules.into());
         rules.map(|rule| rule.name.as_str()).collect()
     }
 
@@ -567,7 +567,7 @@ mod tests {
         );
         assert_eq!(at("2026-11-16T06:00:00Z"), day);
         assert_eq!(
-            active.rules_in_force("2026-11-15T23:00:00Z".parse().unwrap()),
+            active.rules_in_force("2026-11-15T23:00:00Z".parse::<Timestamp>().unwrap()),
             ["night"]
         );
     }

@@ -385,11 +385,15 @@ impl Shared {
     /// machine, or by that of the fleet's allocator.
     fn configure(&self, active: &ActiveConfig, learned_limits: &LearnedLimits) -> Config {
         let rules = self.fleet.as_ref().and_then(|fleet| fleet.rules());
-        let source = match &rules {
-            Some(names) => RuleSource::Fleet(names),
-            None => RuleSource::Clock(Timestamp::now()),
-        };
+        let source = rule_source(rules.as_deref());
         active.scheduler_config(source, &self.seed, learned_limits)
+    }
+
+    /// Names of the time rules that the scheduler's settings have in them.
+    pub(crate) fn rules_in_force(&self, active: &ActiveConfig) -> Vec<String> {
+        let rules = self.fleet.as_ref().and_then(|fleet| fleet.rules());
+        let names = active.rules_in_force(rule_source(rules.as_deref()));
+        names.into_iter().map(str::to_owned).collect()
     }
 
     /// Applies scheduler settings and remembers them for explanations and statistics.
@@ -510,6 +514,14 @@ impl Shared {
             [one] => Some(TargetSet::from(*one)),
             many => self.permits.targets(many).ok(),
         }
+    }
+}
+
+/// The rules that the allocator of a fleet names, or those of this machine's clock.
+fn rule_source(rules: Option<&Vec<String>>) -> RuleSource<'_> {
+    match rules {
+        Some(names) => RuleSource::Fleet(names),
+        None => RuleSource::Clock(Timestamp::now()),
     }
 }
 

@@ -61,11 +61,11 @@ impl Body for GatewayBody {
 /// Body of a response over HTTP/2. Its request is running until the body is dropped.
 pub(super) struct TrackedBody {
     body: GatewayBody,
-    _running: RunningGuard,
+    _running: Option<RunningGuard>,
 }
 
 impl TrackedBody {
-    pub(super) fn new(body: GatewayBody, running: RunningGuard) -> TrackedBody {
+    pub(super) fn new(body: GatewayBody, running: Option<RunningGuard>) -> TrackedBody {
         TrackedBody {
             body,
             _running: running,

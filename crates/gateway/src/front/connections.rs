@@ -161,20 +161,20 @@ impl OpenConnection {
         self.activity.closed.cancelled().await;
     }
 
-    /// Protects the connection if it has sent a request with a valid key.
-    pub(super) fn sent(&self, shared: &Shared, headers: &HeaderMap) {
+    /// Begins a request. One with a valid key protects the connection, and lasts until the guard is
+    /// dropped.
+    pub(super) fn begin(&self, shared: &Shared, headers: &HeaderMap) -> Option<RunningGuard> {
+        let running = self.run();
         if self.activity.is_protected.load(Ordering::Relaxed) {
-            return;
+            return Some(running);
         }
         let active = shared.active.load();
-        let principal = authenticate(shared, &active, &RequestHeaders::parse(headers));
-        if let Ok(principal) = principal {
-            self.connections.protect(self.number, &principal.tenant);
-        }
+        let principal = authenticate(shared, &active, &RequestHeaders::parse(headers)).ok()?;
+        self.connections.protect(self.number, &principal.tenant);
+        Some(running)
     }
 
-    /// Begins a request, which lasts until the guard is dropped.
-    pub(super) fn begin(&self) -> RunningGuard {
+    fn run(&self) -> RunningGuard {
         self.activity.running.fetch_add(1, Ordering::Relaxed);
         RunningGuard(self.activity.clone())
     }
@@ -250,7 +250,7 @@ mod tests {
         let (mut held, mut running) = (Vec::new(), Vec::new());
         for number in 0..32 {
             let connection = connections.join();
-            running.push(connection.begin());
+            running.push(connection.run());
             let tenant = if number < 16 { "a" } else { "b" };
             connections.protect(connection.number, &tenant.into());
             held.push(connection);
@@ -289,7 +289,7 @@ mod tests {
         let later = Instant::now() + 2 * time;
         let idle_end = |now| connection.activity.idle_end(time, now);
         assert_eq!(idle_end(later), None);
-        let requests = (connection.begin(), connection.begin());
+        let requests = (connection.run(), connection.run());
         drop(requests.0);
         assert_eq!(idle_end(later), Some(later + time), "one is still running");
         drop(requests.1);

@@ -177,8 +177,7 @@ async fn serve_http2(
     let stream = tokio::io::join(AsyncReadExt::chain(Cursor::new(start), reader), writer);
     let idle = open.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let running = open.begin();
-        open.sent(&context.shared, request.headers());
+        let running = open.begin(&context.shared, request.headers());
         let response = route::handle(context.clone(), request);
         async move {
             let response = response.await?;

@@ -24,7 +24,7 @@ const WRITE_GRACE: Duration = Duration::from_secs(5);
 pub(super) struct GatewayService {
     context: Arc<ServeContext>,
     open: Arc<OpenConnection>,
-    /// Set from the head of a request to the end of its response.
+    /// Set from the head of a request with a valid key to the end of its response.
     running: Mutex<Option<RunningGuard>>,
 }
 
@@ -47,8 +47,7 @@ impl<S: Transport> Service<S> for GatewayService {
         parts: Parts,
         body: RequestBody<'_, S>,
     ) -> Received<Box<ScheduledRequest>, GatewayBody> {
-        *self.running.lock() = Some(self.open.begin());
-        self.open.sent(&self.context.shared, &parts.headers);
+        *self.running.lock() = self.open.begin(&self.context.shared, &parts.headers);
         route::receive(&self.context, parts, body).await
     }
 

@@ -124,11 +124,13 @@ impl Connections {
     /// Protects a connection of a tenant, if there is room.
     fn protect(&self, number: u64, tenant: &Arc<str>) {
         let mut open = self.open.lock();
+        if open.tenants.get(tenant).copied().unwrap_or(0) >= self.most_of_tenant {
+            return;
+        }
         if open.protected.len() >= self.most_protected {
             open.unprotect_idle(self.batch);
         }
-        let of_tenant = open.tenants.get(tenant).copied().unwrap_or(0);
-        if open.protected.len() >= self.most_protected || of_tenant >= self.most_of_tenant {
+        if open.protected.len() >= self.most_protected {
             return;
         }
         let Some(activity) = open.others.remove(&number) else {

@@ -134,8 +134,12 @@ async fn the_bodies_of_one_tenant_take_a_part_of_the_memory() {
         let answer = client.post(CHAT, &other, &chat(10, false)).await;
         assert_eq!(answer.status, 200, "{}", answer.body);
         let taken = peak() - before;
-        // Half of the memory for the bodies, and as much for buffers and for the largest copy.
-        assert!(taken <= MEMORY, "{taken} bytes, over HTTP/2: {over_http2}");
+        // A body that grows may be copied, and the allocator keeps some of what was freed. All
+        // bodies would take four times as much.
+        assert!(
+            taken <= 2 * MEMORY,
+            "{taken} bytes, over HTTP/2: {over_http2}"
+        );
         hog.shutdown().await;
         until("they are gone", || {
             running.gateway.running_and_waiting() == (1, 0)

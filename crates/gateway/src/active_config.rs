@@ -108,6 +108,11 @@ impl ActiveConfig {
                 let (_, other) = upstream_ids.assign(&other.settings.name);
                 kept.allowances = other.allowances;
             }
+            let mut before = members[..index].iter();
+            if let Some(other) = before.find(|other| other.shares_server(member)) {
+                let (_, other) = upstream_ids.assign(&other.settings.name);
+                kept.connects = other.connects;
+            }
             let target = upstream_ids.assign_pool(&member.pool);
             upstreams.resize(upstream_ids.names.len(), None);
             pools.resize(upstream_ids.pools.len(), None);
@@ -294,8 +299,8 @@ impl ActiveConfig {
     }
 
     /// Names of the rules in force.
-    pub(crate) fn rules_in_force(&self, now: Timestamp) -> Vec<&str> {
-        let rules = self.selected(RuleSource::Clock(now));
+    pub(crate) fn rules_in_force<'a>(&'a self, rules: impl Into<RuleSource<'a>>) -> Vec<&'a str> {
+        let rules = self.selected(rules.into());
         rules.map(|rule| rule.name.as_str()).collect()
     }
 
@@ -562,7 +567,7 @@ mod tests {
         );
         assert_eq!(at("2026-11-16T06:00:00Z"), day);
         assert_eq!(
-            active.rules_in_force("2026-11-15T23:00:00Z".parse().unwrap()),
+            active.rules_in_force("2026-11-15T23:00:00Z".parse::<Timestamp>().unwrap()),
             ["night"]
         );
     }

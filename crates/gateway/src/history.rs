@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headworks_core::{Class, TargetId};
 use jiff::Timestamp;
@@ -131,13 +131,33 @@ fn as_millis<S: serde::Serializer>(
 pub(crate) struct RequestHistory {
     pub(crate) ids: RequestIds,
     entries: Mutex<Vec<Option<HistoryEntry>>>,
+    running: Mutex<RunningEntries>,
 }
+
+/// A request at an upstream.
+#[derive(Clone, Debug)]
+pub(crate) struct RunningEntry {
+    pub(crate) tenant: Arc<str>,
+    pub(crate) granted: Timestamp,
+}
+
+/// The requests that ran a moment ago.
+#[derive(Default)]
+struct RunningEntries {
+    read: Option<Instant>,
+    entries: Arc<[RunningEntry]>,
+}
+
+/// How long they are not read again. Every rejected request asks for them, and finding them visits
+/// the whole history, which all requests need.
+const RUNNING_AGE: Duration = Duration::from_millis(50);
 
 impl RequestHistory {
     pub(crate) fn new(ids: RequestIds) -> RequestHistory {
         RequestHistory {
             ids,
             entries: Mutex::new(vec![None; CAPACITY]),
+            running: Mutex::default(),
         }
     }
 
@@ -168,6 +188,27 @@ impl RequestHistory {
         recent
             .filter(|entry| entry.arrived >= moment)
             .for_each(&mut visit);
+    }
+
+    /// Requests at upstreams, as they were a moment ago.
+    pub(crate) fn running(&self) -> Arc<[RunningEntry]> {
+        let mut running = self.running.lock();
+        if running
+            .read
+            .is_none_or(|read| read.elapsed() >= RUNNING_AGE)
+        {
+            let entries = self.entries.lock();
+            let at_upstream = entries.iter().flatten();
+            let at_upstream = at_upstream.filter(|entry| entry.stage == Stage::Running);
+            running.entries = at_upstream
+                .map(|entry| RunningEntry {
+                    tenant: entry.tenant.clone(),
+                    granted: entry.arrived + entry.waited.unwrap_or_default(),
+                })
+                .collect();
+            running.read = Some(Instant::now());
+        }
+        running.entries.clone()
     }
 
     /// The latest entries, newest first.

@@ -54,9 +54,11 @@ impl LearnedOutputs {
             return histogram.record(output);
         }
         if *count >= CAPACITY {
-            // Starting over is simpler than an order of eviction, and the defaults are sound.
-            tenants.clear();
-            *count = 0;
+            // Clients invent names of models, so the tenant with the most starts over.
+            let largest = tenants.iter().max_by_key(|(_, models)| models.len());
+            let largest = largest.map(|(tenant, _)| tenant.clone());
+            let removed = largest.and_then(|tenant| tenants.remove(&tenant));
+            *count -= removed.map_or(0, |models| models.len());
         }
         *count += 1;
         let models = tenants.entry(tenant.clone()).or_default();
@@ -156,6 +158,20 @@ mod tests {
             }
         }
         assert!(learned.expected("a", "m", 512) < 25);
+    }
+
+    #[test]
+    fn invented_models_do_not_make_others_forget() {
+        let learned = LearnedOutputs::default();
+        for _ in 0..ENOUGH {
+            learned.record(&"modest".into(), "m", 10);
+        }
+        let inventor = "inventor".into();
+        for number in 0..2 * CAPACITY {
+            learned.record(&inventor, &number.to_string(), 1);
+        }
+        assert!(learned.expected("modest", "m", 512) < 20);
+        assert!(learned.lengths.lock().count <= CAPACITY);
     }
 
     #[test]

@@ -47,6 +47,15 @@ impl PoolMember {
         self.pool == other.pool && self.has_same_account(other)
     }
 
+    /// Whether both are in one pool and on the same server.
+    pub(crate) fn shares_server(&self, other: &PoolMember) -> bool {
+        let server = |member: &PoolMember| {
+            let address = Address::parse(&member.settings.url).ok()?;
+            Some(address.server())
+        };
+        self.pool == other.pool && server(self).is_some_and(|one| server(other) == Some(one))
+    }
+
     fn has_same_account(&self, other: &PoolMember) -> bool {
         let (one, two) = (&self.settings, &other.settings);
         let [key, other_key] = [one, two].map(|one| one.api_key.as_ref().map(Secret::reveal));

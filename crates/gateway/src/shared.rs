@@ -12,7 +12,7 @@ use headworks_pool::Permits;
 use headworks_service::outbound::Outbound;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use crate::active_config::{ActiveConfig, RuleSource, UpstreamIds};
@@ -21,7 +21,7 @@ use crate::config::{GatewayConfig, UpstreamSettings, is_loopback};
 use crate::error::Error;
 use crate::faults::Faults;
 use crate::fleet::{Fleet, FleetConfig, FleetKeys, FleetStores, KeyClock, Secrets, facts};
-use crate::front::IdleTimeouts;
+use crate::front::{BodyMemory, IdleTimeouts, LargeBodies};
 use crate::history::{RequestHistory, RequestIds};
 use crate::key_store::{FileKeyStore, KeyChange, KeyStore, KeyTable};
 use crate::keys::{KeyFile, Keys, is_missing};
@@ -67,8 +67,9 @@ pub(crate) struct Shared {
     pub(crate) idle_timeouts: Arc<IdleTimeouts>,
     pub(crate) delayed_counts: DelayedCounts,
     pub(crate) queue_counts: QueueCounts,
-    /// Large bodies that may be read at once.
-    pub(crate) large_bodies: Semaphore,
+    /// Memory of the request bodies that are held.
+    pub(crate) body_memory: Arc<BodyMemory>,
+    pub(crate) large_bodies: Arc<LargeBodies>,
     /// Tasks that read the rest of responses whose clients have left.
     pub(crate) abandoned: TaskTracker,
     pub(crate) started: Instant,
@@ -165,7 +166,10 @@ impl Shared {
             idle_timeouts: Arc::default(),
             queue_counts: QueueCounts::default(),
             delayed_counts: DelayedCounts::default(),
-            large_bodies: Semaphore::new(
+            body_memory: Arc::default(),
+            // As many at once as there are CPUs. More would only delay each other and the serving
+            // threads.
+            large_bodies: LargeBodies::new(
                 std::thread::available_parallelism().map_or(1, usize::from),
             ),
             abandoned: TaskTracker::new(),
@@ -387,22 +391,15 @@ impl Shared {
     /// machine, or by that of the fleet's allocator.
     fn configure(&self, active: &ActiveConfig, learned_limits: &LearnedLimits) -> Config {
         let rules = self.fleet.as_ref().and_then(|fleet| fleet.rules());
-        let source = match &rules {
-            Some(names) => RuleSource::Fleet(names),
-            None => RuleSource::Clock(Timestamp::now()),
-        };
+        let source = rule_source(rules.as_deref());
         active.scheduler_config(source, &self.seed, learned_limits)
     }
 
-    /// Names of the time rules in force: by the clock of this machine, or by that of the fleet's
-    /// allocator.
-    pub(crate) fn rules_in_force(&self) -> Vec<String> {
-        if let Some(rules) = self.fleet.as_ref().and_then(|fleet| fleet.rules()) {
-            return rules.to_vec();
-        }
-        let active = self.active.load();
-        let rules = active.rules_in_force(Timestamp::now());
-        rules.into_iter().map(str::to_owned).collect()
+    /// Names of the time rules that the scheduler's settings have in them.
+    pub(crate) fn rules_in_force(&self, active: &ActiveConfig) -> Vec<String> {
+        let rules = self.fleet.as_ref().and_then(|fleet| fleet.rules());
+        let names = active.rules_in_force(rule_source(rules.as_deref()));
+        names.into_iter().map(str::to_owned).collect()
     }
 
     /// Applies scheduler settings and remembers them for explanations and statistics.
@@ -450,17 +447,21 @@ impl Shared {
         }
     }
 
-    /// Updates the learned rates from the rate-limit headers of a response.
-    pub(crate) fn learn_from(&self, upstream: &Upstream, hints: &Hints) {
+    /// Updates the learned rates from the rate-limit headers of a response. An overload that one
+    /// tenant alone reports is not one of the pool: what it asks for may be too large.
+    pub(crate) fn learn_from(&self, upstream: &Upstream, hints: &Hints, now: Instant) {
         let active = self.active.load();
         let Some(limits) = active.pool_limits(upstream.target) else {
             return;
         };
+        let learns = limits.min_rps.is_some() || limits.min_tokens_per_sec.is_some();
+        if !learns || (hints.overloaded && !upstream.health.overload_concerns_all(now)) {
+            return;
+        }
         // In a fleet, the allocator alone learns: if every node cut the rate after the same
         // overload, it would collapse.
         if let Some(fleet) = &self.fleet {
-            let learns = limits.min_rps.is_some() || limits.min_tokens_per_sec.is_some();
-            if let (true, Some(pool)) = (learns, active.pool_name(upstream.target)) {
+            if let Some(pool) = active.pool_name(upstream.target) {
                 fleet.outbox.hint(pool, hints);
             }
             return;
@@ -519,6 +520,14 @@ impl Shared {
             [one] => Some(TargetSet::from(*one)),
             many => self.permits.targets(many).ok(),
         }
+    }
+}
+
+/// The rules that the allocator of a fleet names, or those of this machine's clock.
+fn rule_source(rules: Option<&Vec<String>>) -> RuleSource<'_> {
+    match rules {
+        Some(names) => RuleSource::Fleet(names),
+        None => RuleSource::Clock(Timestamp::now()),
     }
 }
 

@@ -14,8 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
+use bytes::Bytes;
 use http::Request;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -52,9 +54,56 @@ impl Random {
 }
 
 /// One client: it sends a request, possibly not all of it, and leaves after a while, possibly with
-/// a reset. Returns the output tokens that it received.
+/// a reset. A third of them speak HTTP/2. Returns the output tokens that it received.
 async fn visit(address: std::net::SocketAddr, seed: u64) -> u64 {
     let mut random = Random(seed);
+    let seen = match random.below(3) {
+        0 => visit_over_http2(address, &mut random).await,
+        _ => visit_over_http1(address, &mut random).await,
+    };
+    let seen = String::from_utf8_lossy(&seen);
+    match seen.contains("\"completion_tokens\":") {
+        true => OUTPUT,
+        false => seen.matches("\"n\":").count() as u64,
+    }
+}
+
+/// Leaves a stream, which is reset if it has not ended.
+async fn visit_over_http2(address: std::net::SocketAddr, random: &mut Random) -> Vec<u8> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (io, executor) = (TokioIo::new(stream), TokioExecutor::new());
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, io)
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    let mut request = Request::post(format!("http://{address}{CHAT}"));
+    if random.below(3) == 0 {
+        let timeout = format!("{}ms", 1 + random.below(20));
+        request = request.header("x-request-timeout", timeout);
+    }
+    let body = chat(OUTPUT, random.below(2) == 0);
+    let request = request.body(Full::new(Bytes::from(body))).unwrap();
+    let patience = Duration::from_micros(random.below(30_000));
+    let mut seen = Vec::new();
+    let read = async {
+        let Ok(response) = sender.send_request(request).await else {
+            return;
+        };
+        let mut body = response.into_body();
+        while let Some(Ok(frame)) = body.frame().await {
+            if let Some(data) = frame.data_ref() {
+                seen.extend_from_slice(data);
+            }
+        }
+    };
+    let _ = tokio::time::timeout(patience, read).await;
+    drop(sender);
+    // It ends when the last stream has ended or was reset.
+    let _ = connection.await;
+    seen
+}
+
+async fn visit_over_http1(address: std::net::SocketAddr, random: &mut Random) -> Vec<u8> {
     let stream = random.below(2) == 0;
     let mut request = raw_request(CHAT, &chat(OUTPUT, stream));
     if random.below(3) == 0 {
@@ -81,11 +130,7 @@ async fn visit(address: std::net::SocketAddr, seed: u64) -> u64 {
     if random.below(2) == 0 {
         connection.set_zero_linger().unwrap();
     }
-    let seen = String::from_utf8_lossy(&seen);
-    match seen.contains("\"completion_tokens\":") {
-        true => OUTPUT,
-        false => seen.matches("\"n\":").count() as u64,
-    }
+    seen
 }
 
 /// Counts the panics of all threads, and prints them as before.
@@ -188,23 +233,25 @@ async fn visits(running: &Running, upstream: &Upstream, counts: &[AtomicU64; 2])
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_leave_at_any_moment_leave_nothing_behind() {
     let panics = count_panics();
-    let counts: Arc<[AtomicU64; 2]> = Arc::default();
-    let upstream = Upstream::start(react(counts.clone())).await;
-    let running = Running::before(&upstream, LIMITS);
-    let outcome = visits(&running, &upstream, &counts).await;
-    let (requests, output) = outcome.booked;
-    // A client that left while the gateway connected to the upstream is not charged.
-    assert_eq!(requests, outcome.streams + outcome.whole);
-    // A stream that ended before its first token is charged for its time.
-    let (generated, silent) = (outcome.generated, upstream.silent());
-    assert!(
-        output >= generated,
-        "{output} booked, {generated} generated"
-    );
-    assert!(
-        output <= generated + silent * OUTPUT,
-        "{output} booked, {generated} generated, {silent} streams without a token"
-    );
+    for progress in ["", "queue_progress = true\n"] {
+        let counts: Arc<[AtomicU64; 2]> = Arc::default();
+        let upstream = Upstream::start(react(counts.clone())).await;
+        let running = Running::before(&upstream, &format!("{LIMITS}{progress}"));
+        let outcome = visits(&running, &upstream, &counts).await;
+        let (requests, output) = outcome.booked;
+        // A client that left while the gateway connected to the upstream is not charged.
+        assert_eq!(requests, outcome.streams + outcome.whole, "{progress}");
+        // A stream that ended before its first token is charged for its time.
+        let (generated, silent) = (outcome.generated, upstream.silent());
+        assert!(
+            output >= generated,
+            "{output} booked, {generated} generated, {progress}"
+        );
+        assert!(
+            output <= generated + silent * OUTPUT,
+            "{output} booked, {generated} generated, {silent} streams without a token, {progress}"
+        );
+    }
 
     // An upstream with TLS cannot be told to stop and still say what it generated.
     let authority = Authority::new();
@@ -213,9 +260,14 @@ async fn clients_that_leave_at_any_moment_leave_nothing_behind() {
     let toml = format!("{LIMITS}{}", upstream.toml("one", ""));
     let over_tls = Running::trusting(&authority, &toml);
     let outcome = visits(&over_tls, &upstream, &counts).await;
-    let ((_, output), received) = (outcome.booked, outcome.received);
+    let ((requests, output), received) = (outcome.booked, outcome.received);
     assert!(received > 0);
     assert!(output >= received, "{output} booked, {received} received");
+    // A request is charged for what it may have generated, and never for more than it asked for.
+    assert!(
+        output <= requests * OUTPUT,
+        "{output} booked for {requests} requests"
+    );
     drop(over_tls);
     assert_eq!(panics.load(Ordering::SeqCst), 0);
 

@@ -166,16 +166,32 @@ impl<S: Transport> BufferedStream<S> {
         let _ = self.stream.socket().set_zero_linger();
     }
 
-    async fn read_known(&mut self, length: usize) -> Result<Bytes, BodyError> {
+    async fn read_known(
+        &mut self,
+        length: usize,
+        budget: &mut impl BodyBudget,
+    ) -> Result<Bytes, BodyError> {
+        let first = length.min(INITIAL_BODY_CAPACITY.max(self.input.len()));
+        if !budget.grow(first) {
+            return Err(BodyError::NoMemory);
+        }
         if self.input.len() >= length {
             return Ok(self.input.split_to(length).freeze());
         }
-        let mut body = BytesMut::with_capacity(length.min(INITIAL_BODY_CAPACITY));
+        let mut body = BytesMut::with_capacity(first);
         body.extend_from_slice(&self.input);
+        let mut granted = first;
         self.input = BytesMut::new();
         while body.len() < length {
             // Reserves no more than the body needs: it keeps this memory while the request is
             // queued.
+            if body.len() >= granted {
+                let more = (length - body.len()).min(body.len());
+                if !budget.grow(more) {
+                    return Err(BodyError::NoMemory);
+                }
+                granted += more;
+            }
             if body.len() == body.capacity() {
                 body.reserve((length - body.len()).min(body.len()));
             }
@@ -192,13 +208,22 @@ impl<S: Transport> BufferedStream<S> {
         Ok(body.freeze())
     }
 
-    async fn read_chunked(&mut self, most: u64) -> Result<Bytes, BodyError> {
+    async fn read_chunked(
+        &mut self,
+        most: u64,
+        budget: &mut impl BodyBudget,
+    ) -> Result<Bytes, BodyError> {
         let (mut chunks, mut body) = (Chunks::new(most), BytesMut::new());
         // The length is unknown. One buffer that grows by doubling would need three times the
         // memory of the body at worst, so a large body is collected in pieces.
         let mut pieces = Vec::new();
         loop {
-            match chunks.read(&mut self.input, &mut body) {
+            let before = body.len();
+            let read = chunks.read(&mut self.input, &mut body);
+            if body.len() > before && !budget.grow(body.len() - before) {
+                return Err(BodyError::NoMemory);
+            }
+            match read {
                 Ok(true) if pieces.is_empty() => return Ok(body.freeze()),
                 Ok(true) => {
                     pieces.push(body);
@@ -249,12 +274,29 @@ async fn send_all(
     timeout(write_timeout, flush).await.map_err(late)?
 }
 
+/// Memory that a body may take.
+pub trait BodyBudget: Send {
+    /// Takes this many bytes more. Returns false if there is no room for them: the body is then
+    /// not read on.
+    fn grow(&mut self, bytes: usize) -> bool;
+}
+
+/// A budget without a bound.
+impl BodyBudget for () {
+    fn grow(&mut self, _: usize) -> bool {
+        true
+    }
+}
+
 /// Reason why a body could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// It has more bytes than are accepted.
     #[error("the body is too large")]
     TooLarge,
+    /// Its budget has no room for it.
+    #[error("no memory is left for the body")]
+    NoMemory,
     /// The client left, or its bytes are no body.
     #[error("{0}")]
     Broken(String),
@@ -271,11 +313,16 @@ impl BodyError {
 pub struct RequestBody<'a, S>(&'a mut BufferedStream<S>);
 
 impl<S: Transport> RequestBody<'_, S> {
-    /// Reads the whole body if it has at most `most` bytes.
+    /// Reads the whole body if it has at most `most` bytes. The budget is charged as the body
+    /// arrives: an announced length alone takes little of it.
     ///
     /// # Errors
-    /// If it is larger, malformed, or the client leaves.
-    pub async fn read_all(self, most: u64) -> Result<Bytes, BodyError> {
+    /// If it is larger or malformed, the client leaves, or the budget has no room.
+    pub async fn read_all(
+        self,
+        most: u64,
+        budget: &mut impl BodyBudget,
+    ) -> Result<Bytes, BodyError> {
         let buffered = self.0;
         let Some(length) = buffered.body else {
             return Ok(Bytes::new());
@@ -291,10 +338,10 @@ impl<S: Transport> RequestBody<'_, S> {
         let body = match length {
             Length::Known(length) => {
                 buffered
-                    .read_known(usize::try_from(length).unwrap_or(usize::MAX))
+                    .read_known(usize::try_from(length).unwrap_or(usize::MAX), budget)
                     .await?
             }
-            Length::Chunked => buffered.read_chunked(most).await?,
+            Length::Chunked => buffered.read_chunked(most, budget).await?,
         };
         buffered.body = None;
         if buffered.input.is_empty() {

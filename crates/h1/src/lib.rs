@@ -29,7 +29,7 @@ mod server;
 mod timeout;
 mod transport;
 
-pub use buffered_stream::{BodyError, RequestBody};
+pub use buffered_stream::{BodyBudget, BodyError, RequestBody};
 pub use chunks::{BadChunk, Chunks};
 pub use client::{CallProgress, ClientConnection, OutgoingRequest, SendError};
 pub use head_error::HeadError;

@@ -45,6 +45,9 @@ pub trait Service<S> {
     /// Serves a request. The future is dropped if the client disconnects.
     fn serve(&self, request: Self::Request) -> impl Future<Output = Response<Self::Body>> + Send;
 
+    /// Called before the connection waits for its next request.
+    fn idle(&self) {}
+
     /// The response to input that is not a request.
     fn reject(&self, error: &HeadError) -> Response<Self::Body>;
 
@@ -119,6 +122,7 @@ impl<S: Transport, V: Service<S>> ServerConnection<S, V> {
         let mut stopped = pin!(stop.cancelled());
         let mut first = true;
         loop {
+            self.service.idle();
             let next = self.next(timer.as_mut(), stopped.as_mut(), first).await;
             first = false;
             let head = match next {

@@ -77,7 +77,7 @@ impl<S: Transport> Service<S> for Echo {
     type Body = EchoBody;
 
     async fn receive(&self, parts: Parts, body: RequestBody<'_, S>) -> Received<String, EchoBody> {
-        let bytes = body.read_all(1 << 20).await.unwrap();
+        let bytes = body.read_all(1 << 20, &mut ()).await.unwrap();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
         Received::Request(format!("{} {text}", parts.uri.path()))
     }

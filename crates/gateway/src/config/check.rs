@@ -72,6 +72,10 @@ fn rates(config: &GatewayConfig, found: &mut Vec<ValidationError>) {
             ));
         }
     }
+    if config.max_body_memory / 2 < config.max_body {
+        let text = "must be at least twice `max_body`: one tenant may take half of it";
+        found.push(ValidationError::new("max_body_memory", text));
+    }
     if config.max_connections == 0 {
         found.push(ValidationError::new(
             "max_connections",

@@ -70,9 +70,14 @@ headworks_service::section! {
     /// Largest request body.
     #[serde(with = "headworks_service::config::bytes")]
     max_body: u64 = 32 << 20;
-    /// Open connections of all clients together. For a further one, the oldest that has sent no
-    /// request with a valid key is closed; without any, it waits. The limit of open files may allow
-    /// fewer, because some are kept for upstreams.
+    /// Memory of all request bodies that are uploaded, queued or at their upstreams. A tenant may
+    /// have as much of it as it leaves free, so half if it is alone; further requests are rejected.
+    #[serde(with = "headworks_service::config::bytes")]
+    max_body_memory: u64 = 1 << 30;
+    /// Open connections of all clients together. For a further one, the oldest is closed that has
+    /// sent no request with a valid key, or that is more than half of all for its tenant; then the
+    /// one that has been idle longest. The limit of open files may allow fewer, because some are
+    /// kept for upstreams.
     max_connections: usize = 50_000, restart();
     /// Open connections of one client address; further ones are closed. Default: half of all.
     max_connections_per_address: Option<usize> = None, example("1000"), restart();

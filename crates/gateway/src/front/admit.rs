@@ -9,6 +9,7 @@ use headworks_h1::{BodyError, timeout};
 use headworks_service::config::{format_duration, format_size};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
+use super::body_memory::Shortage;
 use super::upload::Upload;
 use crate::active_config::ActiveConfig;
 use crate::keys::{KeyRefusal, Principal};
@@ -21,6 +22,10 @@ const LARGE_BODY: usize = 256 << 10;
 
 /// When to retry while the stored keys cannot be read. They are read again once per second.
 const STALE_RETRY: Duration = Duration::from_secs(5);
+
+/// When to retry while request bodies take too much memory. A body is freed when its request is
+/// sent to its upstream and answered, or leaves the queue.
+const MEMORY_RETRY: Duration = Duration::from_secs(5);
 
 /// Request headers that the gateway itself reads.
 #[derive(Default)]
@@ -147,12 +152,20 @@ pub(crate) fn class(
     ))
 }
 
-/// Reads the whole body, within the size and time limits.
-pub(crate) async fn body(active: &ActiveConfig, body: impl Upload) -> Result<Bytes, Problem> {
+/// Reads the whole body, within the limits on its size, its time, and the memory of all bodies.
+pub(crate) async fn body(
+    shared: &Shared,
+    active: &ActiveConfig,
+    tenant: &Arc<str>,
+    body: impl Upload,
+) -> Result<Bytes, Problem> {
     let (most, time) = (active.config.max_body, active.config.body_timeout);
-    match timeout(time, body.read_all(most)).await {
-        Ok(Ok(body)) => Ok(body),
+    let memory = active.config.max_body_memory;
+    let mut charge = shared.body_memory.charge(tenant, memory);
+    match timeout(time, body.read_all(most, &mut charge)).await {
+        Ok(Ok(body)) => Ok(charge.bind(body)),
         Ok(Err(BodyError::TooLarge)) => Err(too_large(most)),
+        Ok(Err(BodyError::NoMemory)) => Err(no_memory(charge.shortage, tenant)),
         Ok(Err(BodyError::Broken(cause))) => {
             let message = format!("cannot read the body: {cause}");
             Err(Problem::new(
@@ -174,17 +187,43 @@ pub(crate) async fn body(active: &ActiveConfig, body: impl Upload) -> Result<Byt
 
 /// Reads what scheduling needs of a body. A large one is read on a thread of its own: its
 /// connection's thread serves other clients in the meantime.
-pub(crate) async fn summary(shared: &Shared, body: &Bytes) -> Result<RequestSummary, Problem> {
+pub(crate) async fn summary(
+    shared: &Shared,
+    tenant: &Arc<str>,
+    body: &Bytes,
+) -> Result<RequestSummary, Problem> {
     let bad = |message| Problem::new(StatusCode::BAD_REQUEST, "bad_request", message);
     if body.len() < LARGE_BODY {
         return read_summary(body).map_err(bad);
     }
-    // As many at once as there are CPUs. More would only delay each other and the serving threads.
-    let _turn = shared.large_bodies.acquire().await;
+    let turn = shared.large_bodies.turn(tenant).await;
     let body = body.clone();
-    let read = tokio::task::spawn_blocking(move || read_summary(&body)).await;
+    let read = tokio::task::spawn_blocking(move || {
+        // Its turn lasts as long as the thread works, also if the client leaves.
+        let _turn = turn;
+        read_summary(&body)
+    });
+    let read = read.await;
     read.unwrap_or_else(|cause| Err(format!("the body cannot be read: {cause}")))
         .map_err(bad)
+}
+
+fn no_memory(shortage: Option<Shortage>, tenant: &str) -> Problem {
+    let problem = match shortage {
+        Some(Shortage::Tenant) => Problem::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "body_memory",
+            format!(
+                "the request bodies of tenant `{tenant}` take all the memory that it may have: send fewer at once, or raise `gateway.max_body_memory`"
+            ),
+        ),
+        Some(Shortage::Total) | None => Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "body_memory",
+            "request bodies of others take too much memory for this one: raise `gateway.max_body_memory`",
+        ),
+    };
+    problem.retry_in(MEMORY_RETRY)
 }
 
 fn too_large(most: u64) -> Problem {
@@ -329,7 +368,7 @@ mod tests {
         let (shared, body) = (shared(), large_body());
         let order = std::cell::RefCell::new(Vec::new());
         let large = async {
-            assert!(summary(&shared, &body).await.is_ok());
+            assert!(summary(&shared, &"a".into(), &body).await.is_ok());
             order.borrow_mut().push("large");
         };
         let other = async { order.borrow_mut().push("other") };
@@ -339,7 +378,7 @@ mod tests {
         order.borrow_mut().clear();
         let small = async {
             let body = Bytes::from_static(b"{\"model\":\"m\"}");
-            assert!(summary(&shared, &body).await.is_ok());
+            assert!(summary(&shared, &"a".into(), &body).await.is_ok());
             order.borrow_mut().push("small");
         };
         let other = async { order.borrow_mut().push("other") };
@@ -377,11 +416,13 @@ mod tests {
             stream.read_exact(&mut status).await.unwrap();
             String::from_utf8_lossy(&status[9..]).into_owned()
         };
-        let busy = shared.large_bodies.available_permits() as u32;
-        let busy = shared.large_bodies.acquire_many(busy).await.unwrap();
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut busy = Vec::new();
+        for _ in 0..threads {
+            busy.push(shared.large_bodies.turn(&"busy".into()).await);
+        }
         let large = send(&large_body()).await;
         // Connections are served by the threads in turn.
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
         for _ in 0..2 * threads {
             let small = br#"{"model":"echo","messages":[{"role":"user","content":"a"}]}"#;
             assert_eq!(status(send(small).await).await, "200");

@@ -13,6 +13,7 @@ use headworks_core::{Cost, TargetId};
 use headworks_pool::{Health, Permit, Report};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use smallvec::SmallVec;
 
 use super::body::GatewayBody;
 use super::call_permit::CallPermit;
@@ -21,7 +22,7 @@ use super::relay::{Limits, Relay};
 use super::request::{DEFAULT_RETRY, ScheduledRequest, no_upstream};
 use crate::history::Stage;
 use crate::upstream::{
-    CallError, Probe, Upstream, UpstreamResponse, clean_response_headers, read_hints,
+    CallError, Probe, Upstream, UpstreamResponse, clean_response_headers, read_hints, sort_by_turn,
 };
 use crate::wire::Problem;
 
@@ -66,11 +67,12 @@ impl ScheduledRequest {
     ) -> Result<Response<GatewayBody>, Problem> {
         let mut permit = CallPermit::new(permit, self);
         let began = Instant::now();
-        let mut result = None;
+        let (mut result, mut health) = (None, Health::Unknown);
         loop {
             let Some((upstream, probe)) = self.choose(permit.target()) else {
-                // Nothing was sent, so the whole charge is returned.
-                let elsewhere = Report::elsewhere().target(Health::Unknown);
+                // Nothing was generated, so the whole charge is returned.
+                let health = std::mem::replace(&mut health, Health::Unknown);
+                let elsewhere = Report::elsewhere().target(health);
                 let since = self.shared.permits.now();
                 let next = match (permit.take().reacquire(elsewhere).await, result.take()) {
                     (Ok(next), _) => next,
@@ -85,7 +87,7 @@ impl ScheduledRequest {
             self.record_attempt(&upstream, permit.aged());
             let attempt = self.attempt(&upstream).await;
             drop(probe);
-            let health = match attempt {
+            health = match attempt {
                 Attempt::Responded(answer) => {
                     return Ok(self.respond(&upstream, answer, Some(permit.take()), began));
                 }
@@ -114,10 +116,10 @@ impl ScheduledRequest {
                 return self.give_up(result.unwrap_or_else(|| no_upstream().into()), began);
             }
             // Another upstream of the same pool needs no other permit.
-            if self.left().any(|left| left.target == permit.target()) {
+            if !self.reachable(permit.target(), Instant::now()).is_empty() {
                 continue;
             }
-            if self.left().next().is_none() {
+            if self.left().all(|left| left.target == permit.target()) {
                 permit
                     .take()
                     .finish(Report::done_at(Cost(0)).target(health));
@@ -142,12 +144,28 @@ impl ScheduledRequest {
     /// since the request was queued.
     fn choose(&self, target: TargetId) -> Option<(Arc<Upstream>, Option<Probe>)> {
         let (active, now) = (self.shared.active.load(), Instant::now());
-        let mut at_target = self.left().filter(|upstream| upstream.target == target);
-        at_target.find_map(|upstream| {
+        let mut at_target = self.reachable(target, now);
+        sort_by_turn(&mut at_target);
+        at_target.iter().find_map(|upstream| {
             let upstream = active.upstream(upstream.id)?;
             let probe = upstream.begin(self.viewpoint(), now).ok()?;
+            upstream
+                .connects
+                .begin(upstream.settings.suspend_rule(), now);
             Some((upstream.clone(), probe))
         })
+    }
+
+    /// Upstreams of a pool that were not called yet. One whose server cannot be reached is left
+    /// out, unless that is true of the whole pool: then the scheduler decides when it is called.
+    fn reachable(&self, target: TargetId, now: Instant) -> SmallVec<[&Arc<Upstream>; 2]> {
+        let upstreams = self.group.iter().filter_map(|id| self.active.upstream(*id));
+        let mut of_pool = upstreams.filter(|upstream| upstream.target == target);
+        let is_up = |upstream: &Arc<Upstream>| upstream.connects.down_for(now).is_none();
+        let some_are_up = of_pool.any(is_up);
+        let left = self.left().filter(|upstream| upstream.target == target);
+        left.filter(|upstream| !some_are_up || is_up(upstream))
+            .collect()
     }
 
     async fn attempt(&mut self, upstream: &Arc<Upstream>) -> Attempt {
@@ -163,6 +181,9 @@ impl ScheduledRequest {
             .call(&self.context.client_pool, forward, most, &self.progress)
             .await;
         let metrics = &upstream.metrics;
+        if !matches!(answer, Err(CallError::Connect(_) | CallError::NoDescriptor)) {
+            upstream.connects.reached();
+        }
         let answer = match answer {
             Ok(answer) => answer,
             // The upstream stopped because it was told to. If it had the request, `drop` books it.
@@ -182,15 +203,16 @@ impl ScheduledRequest {
             }
         };
         let status = answer.status();
-        let hints = read_hints(status, answer.headers());
-        self.shared.learn_from(upstream, &hints);
-        let now = Instant::now();
+        let (hints, now) = (read_hints(status, answer.headers()), Instant::now());
         upstream.limited(self.viewpoint(), &hints, now);
+        if hints.overloaded {
+            let rest = hints.retry_after.unwrap_or(upstream.settings.suspend_for);
+            upstream.health.overloaded(self.viewpoint(), rest, now);
+        }
+        self.shared.learn_from(upstream, &hints, now);
         match status.as_u16() {
             429 => {
                 metrics.overloaded.fetch_add(1, Ordering::Relaxed);
-                let rest = hints.retry_after.unwrap_or(upstream.settings.suspend_for);
-                upstream.health.overloaded(self.viewpoint(), rest, now);
                 Attempt::TryNext(Health::Fine, UnservedResult::response(upstream, answer))
             }
             // A server that gives up waiting may have generated something.
@@ -213,16 +235,17 @@ impl ScheduledRequest {
             }
             401 | 403 => {
                 metrics.failed.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(upstream = upstream.name(), %status, "upstream rejects the credentials: set its `api_key`");
-                let message = format!(
-                    "upstream `{}` rejects the gateway's own credentials ({status}): the operator must correct its `api_key`",
-                    upstream.name()
-                );
-                let problem =
-                    Problem::new(StatusCode::BAD_GATEWAY, "upstream_credentials", message);
+                // Clients can cause a 403, so it must not fill the log.
+                if upstream.metrics.may_log_refusal(now) {
+                    tracing::warn!(
+                        upstream = upstream.name(),
+                        %status,
+                        "the upstream refuses requests: its `api_key` is wrong, or it does not permit their content or model"
+                    );
+                }
                 // The prompt or the model may be the reason, so this says nothing about the
                 // upstream's health.
-                Attempt::Final(Health::Fine, problem.into())
+                Attempt::Final(Health::Fine, refused(upstream.name(), status).into())
             }
             status => {
                 metrics.answered.fetch_add(1, Ordering::Relaxed);
@@ -236,9 +259,8 @@ impl ScheduledRequest {
 
     /// Records that the upstream gave no usable response.
     fn record_fault(&self, upstream: &Arc<Upstream>) {
-        let body = self.shared.seed.key(&&self.forward.body[..]);
         let faults = &self.shared.faults;
-        faults.failed(upstream, self.viewpoint(), body, Instant::now());
+        faults.failed(upstream, self.viewpoint(), self.body_key(), Instant::now());
     }
 
     /// Classifies a call without a response.
@@ -247,8 +269,19 @@ impl ScheduledRequest {
         let problem = |status, reason| Problem::new(status, reason, message);
         match failure {
             CallError::Connect(_) => {
+                let rule = upstream.settings.suspend_rule();
+                upstream.connects.failed(rule, Instant::now());
+                let mut upstreams = self.active.upstreams();
+                let is_reachable = |other: &Arc<Upstream>| {
+                    other.target == upstream.target && !other.connects.is_failing()
+                };
+                // The fault is the pool's only if none of its servers can be reached.
+                let health = match upstreams.any(is_reachable) {
+                    true => Health::Unknown,
+                    false => Health::Fault,
+                };
                 let problem = problem(StatusCode::SERVICE_UNAVAILABLE, "no_upstream");
-                Attempt::TryNext(Health::Fault, problem.into())
+                Attempt::TryNext(health, problem.into())
             }
             CallError::NoDescriptor => {
                 let problem = problem(StatusCode::SERVICE_UNAVAILABLE, "no_upstream");
@@ -352,6 +385,25 @@ impl ScheduledRequest {
             .write(self.forward.endpoint.dialect(), response.headers_mut());
         response
     }
+}
+
+/// The response to a request whose upstream says that it is not permitted.
+fn refused(upstream: &str, status: StatusCode) -> Problem {
+    let (reason, message) = match status {
+        StatusCode::UNAUTHORIZED => (
+            "upstream_credentials",
+            format!(
+                "upstream `{upstream}` rejects the gateway's own credentials ({status}): the operator must correct its `api_key`"
+            ),
+        ),
+        _ => (
+            "upstream_refused",
+            format!(
+                "upstream `{upstream}` does not permit this request ({status}): its content or model may be forbidden, or the `api_key` of the upstream lacks a permission"
+            ),
+        ),
+    };
+    Problem::new(StatusCode::BAD_GATEWAY, reason, message).never()
 }
 
 /// Whether an error response is the API's own: a JSON body, or a time at which to return.

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use super::connections::RunningGuard;
 use super::progress::Progress;
 use super::relay::Relay;
 
@@ -54,5 +55,40 @@ impl Body for GatewayBody {
             GatewayBody::Relay(relay) => relay.size_hint(),
             GatewayBody::Progress(_) => SizeHint::default(),
         }
+    }
+}
+
+/// Body of a response over HTTP/2. Its request is running until the body is dropped.
+pub(super) struct TrackedBody {
+    body: GatewayBody,
+    _running: Option<RunningGuard>,
+}
+
+impl TrackedBody {
+    pub(super) fn new(body: GatewayBody, running: Option<RunningGuard>) -> TrackedBody {
+        TrackedBody {
+            body,
+            _running: running,
+        }
+    }
+}
+
+impl Body for TrackedBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -1,5 +1,6 @@
 //! Listener: accepts connections and serves HTTP/1.1 and HTTP/2 on one port.
 
+use std::convert::Infallible;
 use std::io::Cursor;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -18,8 +19,9 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::body::TrackedBody;
+use super::connections::{Connections, OpenConnection};
 use super::descriptors::{AddressGuard, Addresses, ConnectionLimits};
-use super::newcomers::{Newcomer, Newcomers};
 use super::route::{self, ServeContext};
 use super::serve_threads::ServeThreads;
 use super::service::GatewayService;
@@ -29,6 +31,8 @@ use crate::shared::Shared;
 /// Interval of HTTP/2 keep-alive pings. An idle multiplexed connection is otherwise not known to be
 /// dead.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
+/// How long an HTTP/2 connection is kept without a request.
+const HTTP2_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Backlog of connections that are not accepted yet.
 const BACKLOG: u32 = 1024;
 /// Pause after a failed `accept`, which mostly means that the process has no file descriptors left.
@@ -60,12 +64,12 @@ impl Listener {
 /// the system.
 async fn connection_slot(
     connection_slots: &Arc<Semaphore>,
-    newcomers: &Newcomers,
+    connections: &Connections,
 ) -> OwnedSemaphorePermit {
     if let Ok(connection_permit) = connection_slots.clone().try_acquire_owned() {
         return connection_permit;
     }
-    newcomers.close_oldest();
+    connections.close_one();
     let connection_permit = connection_slots.clone().acquire_owned().await;
     connection_permit.expect("the semaphore is never closed")
 }
@@ -74,7 +78,10 @@ async fn connection_slot(
 pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: CancellationToken) {
     let limits = ConnectionLimits::new(&shared.active.load().config);
     let connection_slots = Arc::new(Semaphore::new(limits.total.min(Semaphore::MAX_PERMITS)));
-    let (addresses, newcomers) = (Arc::new(Addresses::default()), Arc::default());
+    let (addresses, connections) = (
+        Arc::new(Addresses::default()),
+        Connections::new(limits.total),
+    );
     let mut serve_threads = ServeThreads::start(&shared, &stop);
     while let Some(accepted) = stop.run_until_cancelled(listener.listener.accept()).await {
         let (stream, client) = match accepted {
@@ -90,7 +97,7 @@ pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: Cancell
             tracing::debug!(%client, "connection closed: its address has too many");
             continue;
         };
-        let connection_slot = connection_slot(&connection_slots, &newcomers);
+        let connection_slot = connection_slot(&connection_slots, &connections);
         let Some(connection_permit) = stop.run_until_cancelled(connection_slot).await else {
             break;
         };
@@ -104,7 +111,7 @@ pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: Cancell
                         stream,
                         connection_permit,
                         address_guard,
-                        newcomer: newcomers.join(),
+                        connection: connections.join(),
                     })
                     .await;
             }
@@ -122,7 +129,7 @@ pub(crate) struct AcceptedConnection {
     connection_permit: OwnedSemaphorePermit,
     /// Counts against `max_connections_per_address`.
     address_guard: AddressGuard,
-    newcomer: Newcomer,
+    connection: OpenConnection,
 }
 
 impl AcceptedConnection {
@@ -138,28 +145,21 @@ impl AcceptedConnection {
             Ok(stream) => stream,
             Err(cause) => return tracing::warn!(%cause, "cannot serve a connection"),
         };
-        let newcomer = Arc::new(self.newcomer);
+        let open = Arc::new(self.connection);
         let served = async {
-            let service = GatewayService(context.clone(), newcomer.clone());
+            let service = GatewayService::new(context.clone(), open.clone());
             let connection = ServerConnection::new(stream, service);
             if let ServeOutcome::Http2(stream, start) = connection.serve(&stop).await {
                 // Boxed: few connections need the space of an HTTP/2 server.
-                let newcomer = newcomer.clone();
-                Box::pin(serve_http2(
-                    stream,
-                    start,
-                    &http2,
-                    (context, newcomer),
-                    &stop,
-                ))
-                .await;
+                let open = open.clone();
+                Box::pin(serve_http2(stream, start, &http2, (context, open), &stop)).await;
             }
         };
         tokio::select! {
             biased;
             () = served => {}
-            () = newcomer.closed() => {
-                tracing::debug!("connection closed: it sent no request, and all are taken");
+            () = open.closed() => {
+                tracing::debug!("connection closed for another one: all are taken");
             }
         }
     }
@@ -170,17 +170,28 @@ async fn serve_http2(
     stream: TcpStream,
     start: Bytes,
     http2: &http2::Builder<TokioExecutor>,
-    (context, newcomer): (Arc<ServeContext>, Arc<Newcomer>),
+    (context, open): (Arc<ServeContext>, Arc<OpenConnection>),
     stop: &CancellationToken,
 ) {
     let (reader, writer) = stream.into_split();
     let stream = tokio::io::join(AsyncReadExt::chain(Cursor::new(start), reader), writer);
+    let idle = open.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        newcomer.sent(&context.shared, request.headers());
-        route::handle(context.clone(), request)
+        let running = open.begin(&context.shared, request.headers());
+        let response = route::handle(context.clone(), request);
+        async move {
+            let response = response.await?;
+            Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, running)))
+        }
     });
     let mut connection = pin!(http2.serve_connection(TokioIo::new(stream), service));
-    let ended = match stop.run_until_cancelled(connection.as_mut()).await {
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => Some(ended),
+        () = stop.cancelled() => None,
+        () = idle.idle_for(HTTP2_IDLE_TIMEOUT) => None,
+    };
+    let ended = match ended {
         Some(ended) => ended,
         None => {
             connection.as_mut().graceful_shutdown();

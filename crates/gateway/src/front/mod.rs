@@ -16,13 +16,15 @@
 mod admit;
 mod attempt;
 mod body;
+mod body_memory;
 mod call_permit;
+mod connections;
 mod descriptors;
 mod idle_timeout;
 mod in_flight;
+mod large_bodies;
 mod listen;
 mod models;
-mod newcomers;
 mod progress;
 mod quota;
 mod relay;
@@ -35,5 +37,7 @@ mod service;
 mod unread_output;
 mod upload;
 
+pub(crate) use body_memory::BodyMemory;
 pub(crate) use idle_timeout::IdleTimeouts;
+pub(crate) use large_bodies::LargeBodies;
 pub(crate) use listen::{Listener, serve};

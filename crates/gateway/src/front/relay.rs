@@ -73,6 +73,9 @@ struct Source {
 /// Longest time in which an upstream has to end a stream whose client has left. Then its connection
 /// is closed.
 const STREAM_LINGER: Duration = Duration::from_secs(1);
+/// Most bytes that are read of a response whose client has left. A broken upstream may send without
+/// an end, and nobody needs what it sends.
+const MAX_UNWANTED: usize = 64 << 20;
 
 impl Drop for Source {
     fn drop(&mut self) {
@@ -105,10 +108,17 @@ impl Source {
 
     /// Reads to the end of the response. Returns whether it is complete.
     async fn read_rest(&mut self, idle: Duration) -> bool {
+        let mut read = 0;
         loop {
             let frame = poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx));
             match timeout(idle, frame).await {
-                Ok(Some(Ok(frame))) => self.record_frame(&frame),
+                Ok(Some(Ok(frame))) => {
+                    self.record_frame(&frame);
+                    read += frame.data_ref().map_or(0, Bytes::len);
+                    if read > MAX_UNWANTED {
+                        return false;
+                    }
+                }
                 Ok(None) => return true,
                 Ok(Some(Err(_))) | Err(_) => return false,
             }

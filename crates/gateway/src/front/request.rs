@@ -310,14 +310,18 @@ impl ScheduledRequest {
         }
     }
 
-    /// Identifies a retry of the tenant: the same class and body. Of a large body, the length and
-    /// both ends count: all of it would occupy the thread for too long.
+    /// Identifies a retry of the tenant: the same class and body.
     fn fingerprint(&self) -> Key {
+        self.shared.seed.key(&(self.class.0, self.body_key().0))
+    }
+
+    /// Identifies the body. Of a large one, the length and both ends count: all of it would occupy
+    /// the thread for too long.
+    pub(crate) fn body_key(&self) -> Key {
         let body = &self.forward.body[..];
         let start = &body[..body.len().min(MAX_COMPARED)];
         let end = &body[body.len().saturating_sub(MAX_COMPARED)..];
-        let identity = (self.class.0, body.len(), start, end);
-        self.shared.seed.key(&identity)
+        self.shared.seed.key(&(body.len(), start, end))
     }
 
     /// Enters the queue and records what the request waits for.
@@ -328,7 +332,7 @@ impl ScheduledRequest {
         if let Some(until) = self.all_suspended(&view) {
             return Err(self.suspended(until));
         }
-        // Over HTTP/2, headers and body share a buffer with other streams. A request that is queued
+        // Over HTTP/2, the headers share a buffer with other streams. A request that is queued
         // copies them, so that it does not keep that buffer alive.
         self.forward.detach();
         let pools: SmallVec<[TargetId; 1]> = self.left().map(|upstream| upstream.target).collect();
@@ -557,16 +561,13 @@ impl ScheduledRequest {
     fn running_times(&self) -> (Ages, Ages) {
         let now = Timestamp::now();
         let (mut all, mut own) = (Ages::default(), Ages::default());
-        self.shared.history.since(Timestamp::MIN, |entry| {
-            if entry.stage == Stage::Running {
-                let age = Duration::try_from(now.duration_since(entry.arrived)).unwrap_or_default();
-                let age = age.saturating_sub(entry.waited.unwrap_or_default());
-                all.add(age);
-                if entry.tenant == self.principal.tenant {
-                    own.add(age);
-                }
+        for entry in &*self.shared.history.running() {
+            let age = Duration::try_from(now.duration_since(entry.granted)).unwrap_or_default();
+            all.add(age);
+            if entry.tenant == self.principal.tenant {
+                own.add(age);
             }
-        });
+        }
         (all, own)
     }
 

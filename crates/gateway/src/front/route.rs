@@ -217,8 +217,9 @@ async fn prepare(
     let class = admit::class(&active, &principal, &parsed)?;
     let client_timeout = parsed.client_timeout;
     response_headers.class = Some(class);
-    let body = admit::body(&active, body).await?;
-    let summary = admit::summary(shared, &body).await?;
+    let tenant = &principal.tenant;
+    let body = admit::body(shared, &active, tenant, body).await?;
+    let summary = admit::summary(shared, tenant, &body).await?;
     let default = active.config.default_output_tokens;
     let max_tokens = summary.upper_bound(endpoint, default.saturating_mul(summary.choices));
     permit_models(&principal, &summary, parts.uri.query())?;

@@ -7,9 +7,10 @@ use std::time::Duration;
 use headworks_h1::{HeadError, Received, RequestBody, Service, Transport};
 use http::request::Parts;
 use http::{HeaderMap, Response};
+use parking_lot::Mutex;
 
 use super::body::GatewayBody;
-use super::newcomers::Newcomer;
+use super::connections::{OpenConnection, RunningGuard};
 use super::request::ScheduledRequest;
 use super::response_headers::replacement_response;
 use super::route::{self, ServeContext};
@@ -20,7 +21,22 @@ use crate::wire::Problem;
 const WRITE_GRACE: Duration = Duration::from_secs(5);
 
 /// Serves the requests of one connection.
-pub(super) struct GatewayService(pub(super) Arc<ServeContext>, pub(super) Arc<Newcomer>);
+pub(super) struct GatewayService {
+    context: Arc<ServeContext>,
+    open: Arc<OpenConnection>,
+    /// Set from the head of a request with a valid key to the end of its response.
+    running: Mutex<Option<RunningGuard>>,
+}
+
+impl GatewayService {
+    pub(super) fn new(context: Arc<ServeContext>, open: Arc<OpenConnection>) -> GatewayService {
+        GatewayService {
+            context,
+            open,
+            running: Mutex::default(),
+        }
+    }
+}
 
 impl<S: Transport> Service<S> for GatewayService {
     type Request = Box<ScheduledRequest>;
@@ -31,16 +47,20 @@ impl<S: Transport> Service<S> for GatewayService {
         parts: Parts,
         body: RequestBody<'_, S>,
     ) -> Received<Box<ScheduledRequest>, GatewayBody> {
-        self.1.sent(&self.0.shared, &parts.headers);
-        route::receive(&self.0, parts, body).await
+        *self.running.lock() = self.open.begin(&self.context.shared, &parts.headers);
+        route::receive(&self.context, parts, body).await
     }
 
     async fn serve(&self, request: Box<ScheduledRequest>) -> Response<GatewayBody> {
         request.serve().await
     }
 
+    fn idle(&self) {
+        drop(self.running.lock().take());
+    }
+
     fn reject(&self, error: &HeadError) -> Response<GatewayBody> {
-        route::reject_malformed(&self.0.shared, &Problem::from(error))
+        route::reject_malformed(&self.context.shared, &Problem::from(error))
     }
 
     fn replace(&self, headers: &HeaderMap, error: &io::Error) -> Option<Response<GatewayBody>> {
@@ -49,6 +69,6 @@ impl<S: Transport> Service<S> for GatewayService {
     }
 
     fn write_timeout(&self) -> Duration {
-        self.0.shared.active.load().config.client_timeout + WRITE_GRACE
+        self.context.shared.active.load().config.client_timeout + WRITE_GRACE
     }
 }

@@ -23,8 +23,7 @@ pub(crate) struct ForwardedRequest {
     pub(crate) query: Option<String>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// Whether headers and body share a buffer with other requests of the connection, as over
-    /// HTTP/2.
+    /// Whether the headers share a buffer with other requests of the connection, as over HTTP/2.
     pub(crate) shares_buffer: bool,
 }
 
@@ -40,13 +39,11 @@ impl ForwardedRequest {
         }
     }
 
-    /// Copies headers and body out of a shared buffer, so that they do not keep it alive.
+    /// Copies the headers out of a shared buffer, so that they do not keep it alive.
     pub(crate) fn detach(&mut self) {
-        if !std::mem::take(&mut self.shares_buffer) {
-            return;
+        if std::mem::take(&mut self.shares_buffer) {
+            detach(&mut self.headers);
         }
-        detach(&mut self.headers);
-        self.body = Bytes::copy_from_slice(&self.body);
     }
 }
 

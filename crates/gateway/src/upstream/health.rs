@@ -4,7 +4,8 @@
 //! answer 429. If every such answer counted, one tenant could suspend an upstream for all.
 //! Therefore answers are counted for each model and tenant, over distinct bodies. A tenant that
 //! gets only errors is suspended alone. All tenants are suspended if several get errors while none
-//! is served.
+//! is served. After that, a tenant whose last request was served probes before those that got the
+//! errors: their next requests may fail for the same reason as the last ones.
 //!
 //! Failed connections are not judged here. They always count, for all models, and the scheduler
 //! keeps that state itself.
@@ -31,6 +32,11 @@ const PROOF: Duration = Duration::from_secs(10);
 /// Longest suspension of a model for all tenants because of overload, until the first probe. The
 /// requests of a tenant can cause a 429 too, so a longer time holds for the rejected tenants alone.
 const LONGEST_FOR_ALL: Duration = Duration::from_secs(60);
+/// The same for a tenant whose last request was served. Its rejected probe costs little: after that
+/// it is suspended like the others.
+const LONGEST_FOR_SERVED: Duration = Duration::from_secs(5);
+/// How much later than the tenants that were served those with errors may probe.
+const HEAD_START: Duration = Duration::from_secs(1);
 /// How long others wait for a probe. An overloaded upstream refuses at once, so a probe that was
 /// not refused by then is being served, however long that takes.
 const PROBE_PATIENCE: Duration = Duration::from_secs(2);
@@ -81,6 +87,8 @@ impl Wait {
 pub(crate) struct ProbeOutcome {
     /// Cancelled when the outcome is known.
     known: CancellationToken,
+    /// Whether a tenant makes it whose last request was served.
+    is_trusted: bool,
     /// When nobody waits for it any longer.
     overdue_at: Instant,
 }
@@ -139,6 +147,8 @@ struct TenantHealth {
     overloaded: bool,
     /// The last error.
     errored: Option<Instant>,
+    /// The last rejection because of load.
+    rejected: Option<Instant>,
     /// The last outcome of any kind. Of the tenants that are not suspended, the one that was idle
     /// longest is forgotten first.
     seen: Instant,
@@ -150,10 +160,22 @@ enum Cause {
     Faults,
 }
 
+/// The standing of a tenant: its past says something about its next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Its last request was served.
+    Served,
+    Unknown,
+    /// Its last request got an error, and there are tenants whose last one was served.
+    Second,
+}
+
 /// A suspension. After its end, one request at a time probes the upstream until one is served.
 #[derive(Debug)]
 struct Suspension {
     until: Instant,
+    /// The end for tenants whose last request was served.
+    until_served: Instant,
     cause: Cause,
     /// Set while a request probes the upstream.
     probe: Option<ProbeOutcome>,
@@ -162,11 +184,22 @@ struct Suspension {
 }
 
 impl Suspension {
-    fn wait(&self, now: Instant) -> Option<Wait> {
+    fn wait(&self, standing: Standing, now: Instant) -> Option<Wait> {
+        let until = self.until_for(standing);
         match &self.probe {
-            _ if self.until > now => Some(Wait::Until(self.until)),
+            _ if until > now => Some(Wait::Until(until)),
+            // A tenant that gets errors must not keep the others from probing.
+            Some(probe) if standing == Standing::Served && !probe.is_trusted => None,
             Some(probe) if probe.overdue_at > now => Some(Wait::Probe(probe.clone())),
             _ => None,
+        }
+    }
+
+    fn until_for(&self, standing: Standing) -> Instant {
+        match standing {
+            Standing::Served => self.until_served,
+            Standing::Unknown => self.until,
+            Standing::Second => self.until + HEAD_START,
         }
     }
 
@@ -176,12 +209,14 @@ impl Suspension {
         self.cause == Cause::Overload && probe.is_some_and(|probe| probe.overdue_at <= now)
     }
 
-    fn begin_probe(&mut self, known: &CancellationToken, now: Instant) {
-        if self.probe.is_some() {
+    fn begin_probe(&mut self, known: &CancellationToken, standing: Standing, now: Instant) {
+        let is_overdue = |probe: &ProbeOutcome| probe.overdue_at <= now;
+        if self.probe.as_ref().is_some_and(is_overdue) {
             self.patience *= 2;
         }
         self.probe = Some(ProbeOutcome {
             known: known.clone(),
+            is_trusted: standing == Standing::Served,
             overdue_at: now + self.patience,
         });
     }
@@ -199,7 +234,7 @@ fn is_over(suspension: &Option<Suspension>, now: Instant) -> bool {
 
 /// Suspends until `until`, or longer if that is so already. Requests that wait for a probe are
 /// woken: they wait for the new end.
-fn suspend(suspension: &mut Option<Suspension>, until: Instant, cause: Cause) {
+fn suspend(suspension: &mut Option<Suspension>, until: Instant, cause: Cause, now: Instant) {
     if suspension
         .as_ref()
         .is_some_and(|known| known.until >= until)
@@ -207,12 +242,13 @@ fn suspend(suspension: &mut Option<Suspension>, until: Instant, cause: Cause) {
         return;
     }
     end(suspension);
-    let patience = match cause {
-        Cause::Overload => PROBE_PATIENCE,
-        Cause::Faults => FAULT_PATIENCE,
+    let (patience, until_served) = match cause {
+        Cause::Overload => (PROBE_PATIENCE, until.min(now + LONGEST_FOR_SERVED)),
+        Cause::Faults => (FAULT_PATIENCE, until),
     };
     *suspension = Some(Suspension {
         until,
+        until_served,
         cause,
         probe: None,
         patience,
@@ -234,6 +270,7 @@ impl TenantHealth {
             failed: SmallVec::new(),
             overloaded: false,
             errored: None,
+            rejected: None,
             seen: now,
         }
     }
@@ -246,8 +283,7 @@ impl TenantHealth {
 
     /// Whether it got an error since the last success, and lately.
     fn gets_errors(&self, now: Instant) -> bool {
-        let recent = |errored| now.saturating_duration_since(errored) < PROOF;
-        (self.overloaded || !self.failed.is_empty()) && self.errored.is_some_and(recent)
+        (self.overloaded || !self.failed.is_empty()) && is_recent(self.errored, now)
     }
 }
 
@@ -279,19 +315,30 @@ impl ModelHealth {
 
     fn wait(&self, at: Viewpoint<'_>, now: Instant) -> Option<Wait> {
         let own = self.find(at.tenant).and_then(|one| one.suspension.as_ref());
-        let suspended = [self.suspension.as_ref(), own].into_iter().flatten();
-        let suspended = suspended.filter_map(|suspension| suspension.wait(now));
-        suspended.reduce(Wait::and)
+        let own = own.and_then(|own| own.wait(Standing::Unknown, now));
+        let all = self.suspension.as_ref();
+        let all = all.and_then(|all| all.wait(self.standing(at.tenant), now));
+        all.into_iter().chain(own).reduce(Wait::and)
+    }
+
+    fn standing(&self, tenant: &Arc<str>) -> Standing {
+        match self.find(tenant) {
+            Some(one) if one.served.is_some() => Standing::Served,
+            Some(one) if one.errored.is_some() => {
+                match self.tenants.iter().any(|other| other.served.is_some()) {
+                    true => Standing::Second,
+                    false => Standing::Unknown,
+                }
+            }
+            _ => Standing::Unknown,
+        }
     }
 
     /// Whether its state decides about requests, now or soon.
     fn matters(&self, now: Instant) -> bool {
-        let is_recent = |one: &TenantHealth| {
-            let idle = now.saturating_duration_since(one.seen);
-            one.is_suspended(now) || idle < PROOF
-        };
+        let decides = |one: &TenantHealth| one.is_suspended(now) || is_recent(Some(one.seen), now);
         let ends_at = self.suspension.as_ref().map(|one| one.until);
-        ends_at.is_some_and(|until| until + PROOF > now) || self.tenants.iter().any(is_recent)
+        ends_at.is_some_and(|until| until + PROOF > now) || self.tenants.iter().any(decides)
     }
 
     /// Ends all suspensions.
@@ -309,10 +356,7 @@ impl ModelHealth {
         now: Instant,
     ) {
         let failing = || self.tenants.iter().filter(|one| one.gets_errors(now));
-        let proves = |one: &TenantHealth| {
-            let recent = |served| now.saturating_duration_since(served) < PROOF;
-            !one.gets_errors(now) && one.served.is_some_and(recent)
-        };
+        let proves = |one: &TenantHealth| !one.gets_errors(now) && is_recent(one.served, now);
         if failing().count() < 2 || self.tenants.iter().any(proves) {
             return;
         }
@@ -328,13 +372,17 @@ impl ModelHealth {
             Cause::Overload => until.min(now + LONGEST_FOR_ALL),
             Cause::Faults => until,
         };
-        suspend(&mut self.suspension, until, cause);
+        suspend(&mut self.suspension, until, cause, now);
         // Counting starts anew: the tenants are on probation after the suspension.
         for one in self.tenants.iter_mut().filter(|one| one.gets_errors(now)) {
             (one.overloaded, one.failed) = (false, SmallVec::new());
-            suspend(&mut one.suspension, until, cause);
+            suspend(&mut one.suspension, until, cause, now);
         }
     }
+}
+
+fn is_recent(at: Option<Instant>, now: Instant) -> bool {
+    at.is_some_and(|at| now.saturating_duration_since(at) < PROOF)
 }
 
 impl UpstreamHealth {
@@ -357,6 +405,7 @@ impl UpstreamHealth {
         if let Some(wait) = health.wait(at, now) {
             return Err(wait);
         }
+        let standing = health.standing(at.tenant);
         let own = health
             .tenants
             .iter_mut()
@@ -376,7 +425,7 @@ impl UpstreamHealth {
         }
         let ended = CancellationToken::new();
         for suspension in suspensions {
-            suspension.begin_probe(&ended, now);
+            suspension.begin_probe(&ended, standing, now);
         }
         Ok(Some(Probe {
             health: self.clone(),
@@ -390,7 +439,9 @@ impl UpstreamHealth {
     pub(crate) fn answered(&self, at: Viewpoint<'_>, now: Instant) {
         self.with(at.model, now, |health| {
             // A request that was sent before the suspension says nothing about its cause.
-            if is_over(&health.suspension, now) {
+            let standing = health.standing(at.tenant);
+            let all = health.suspension.as_ref();
+            if all.is_some_and(|all| all.until_for(standing) <= now) {
                 end(&mut health.suspension);
             }
             health.is_served = true;
@@ -418,10 +469,26 @@ impl UpstreamHealth {
         self.with(at.model, now, |health| {
             let one = health.tenant(at.tenant, now);
             (one.served, one.overloaded) = (None, true);
-            one.errored = Some(now);
-            suspend(&mut one.suspension, now + rest, Cause::Overload);
+            (one.errored, one.rejected) = (Some(now), Some(now));
+            suspend(&mut one.suspension, now + rest, Cause::Overload, now);
             health.judge_all(|_| true, (now + rest, Cause::Overload), now);
         });
+    }
+
+    /// Whether recent rejections because of load concern all tenants: several were rejected, and
+    /// none was served lately, or there is one only.
+    pub(crate) fn overload_concerns_all(&self, now: Instant) -> bool {
+        let models = self.models.lock();
+        let tenants = || models.values().flat_map(|health| &health.tenants);
+        let rejected = || tenants().filter(|one| is_recent(one.rejected, now));
+        let Some(first) = rejected().next() else {
+            return false;
+        };
+        let is_other = |one: &TenantHealth| one.tenant != first.tenant;
+        if !tenants().any(is_other) {
+            return true;
+        }
+        rejected().any(is_other) && !tenants().any(|one| is_recent(one.served, now))
     }
 
     /// Records a fault: an error response, or none.
@@ -438,7 +505,7 @@ impl UpstreamHealth {
                 one.failed.push(body);
             }
             if is_over(&one.suspension, now) || one.failed.len() >= threshold {
-                suspend(&mut one.suspension, until, Cause::Faults);
+                suspend(&mut one.suspension, until, Cause::Faults, now);
             }
             health.judge_all(|bodies| bodies >= threshold, (until, Cause::Faults), now);
         });
@@ -476,8 +543,15 @@ impl UpstreamHealth {
             false => Cause::Faults,
         };
         self.with(model, now, |health| match tenant {
-            Some(tenant) => suspend(&mut health.tenant(tenant, now).suspension, until, cause),
-            None => suspend(&mut health.suspension, until, cause),
+            Some(tenant) => {
+                suspend(
+                    &mut health.tenant(tenant, now).suspension,
+                    until,
+                    cause,
+                    now,
+                );
+            }
+            None => suspend(&mut health.suspension, until, cause, now),
         });
     }
 
@@ -659,6 +733,89 @@ mod tests {
         judged.now += Duration::from_secs(30);
         judged.overloaded("b");
         assert!(judged.is_suspended("b") && !judged.is_suspended("c"));
+    }
+
+    /// Three tenants whose requests always fail, and one that asks every twelve seconds, so that
+    /// its last success proves nothing any more. Returns its longest wait.
+    fn victim_of_colluding_tenants(fail: impl Fn(&Judged, &str, u128)) -> Duration {
+        let step = Duration::from_millis(100);
+        let mut judged = Judged::new();
+        judged.served("victim");
+        let (mut body, mut asked, mut longest) = (0, None, Duration::ZERO);
+        for tick in 0..6000 {
+            judged.now += step;
+            for attacker in ["a", "b", "c"] {
+                // It holds its probe for as long as the others wait for it.
+                if let Ok(probe) = judged.begin(attacker) {
+                    body += 1;
+                    fail(&judged, attacker, body);
+                    drop(probe);
+                }
+            }
+            if tick % 120 == 0 {
+                assert_eq!(asked, None, "the last request is still not served");
+                asked = Some(judged.now);
+            }
+            if let Some(since) = asked
+                && let Ok(probe) = judged.begin("victim")
+            {
+                judged.served("victim");
+                drop(probe);
+                longest = longest.max(judged.now - since);
+                asked = None;
+            }
+        }
+        longest
+    }
+
+    #[test]
+    fn colluding_tenants_do_not_keep_a_rare_one_from_being_served() {
+        let waited = victim_of_colluding_tenants(|judged, tenant, body| {
+            judged.failed(tenant, body);
+        });
+        assert!(waited <= RULE.suspend_for + HEAD_START, "{waited:?}");
+        let waited = victim_of_colluding_tenants(|judged, tenant, _| {
+            let rest = Duration::from_secs(60);
+            judged.at(tenant, |at| judged.health.overloaded(at, rest, judged.now));
+        });
+        assert!(waited <= LONGEST_FOR_SERVED + HEAD_START, "{waited:?}");
+    }
+
+    #[test]
+    fn a_tenant_that_was_served_does_not_wait_for_the_probe_of_one_with_errors() {
+        let mut judged = Judged::new();
+        judged.served("victim");
+        judged.now += PROOF;
+        judged.failed("a", 1);
+        judged.failed("b", 2);
+        judged.now += Duration::from_secs(5);
+        assert!(judged.begin("a").is_err(), "the victim goes first");
+        judged.now += HEAD_START;
+        let hung = judged.begin("a").unwrap();
+        assert!(matches!(judged.begin("b"), Err(Wait::Probe(_))));
+        let probe = judged.begin("victim").unwrap();
+        assert!(probe.is_some());
+        assert!(matches!(judged.begin("victim"), Err(Wait::Probe(_))));
+        judged.served("victim");
+        drop((hung, probe));
+        assert!(judged.begin("victim").unwrap().is_none());
+    }
+
+    #[test]
+    fn one_tenants_rejections_are_no_overload_of_the_upstream() {
+        let mut judged = Judged::new();
+        let concerns_all = |judged: &Judged| judged.health.overload_concerns_all(judged.now);
+        judged.overloaded("a");
+        assert!(concerns_all(&judged), "it is the only one");
+        judged.served("b");
+        assert!(!concerns_all(&judged));
+        judged.overloaded("b");
+        assert!(concerns_all(&judged), "both are rejected");
+        judged.served("c");
+        assert!(!concerns_all(&judged));
+        judged.now += PROOF;
+        judged.overloaded("a");
+        assert!(!concerns_all(&judged), "the others are idle");
     }
 
     #[test]

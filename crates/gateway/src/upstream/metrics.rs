@@ -1,7 +1,9 @@
 //! Lock-free latency histograms and counters of an upstream.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// Upper bounds of the buckets, in seconds.
 pub(crate) const BUCKET_BOUNDS: [f64; 12] = [
@@ -47,4 +49,34 @@ pub(crate) struct UpstreamMetrics {
     pub(crate) answered: AtomicU64,
     pub(crate) overloaded: AtomicU64,
     pub(crate) failed: AtomicU64,
+    /// When a refusal was logged last.
+    refusal_logged: Mutex<Option<Instant>>,
+}
+
+/// How often the refusals of an upstream are logged at most.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+impl UpstreamMetrics {
+    /// Whether a refusal is to be logged now.
+    pub(crate) fn may_log_refusal(&self, now: Instant) -> bool {
+        let mut logged = self.refusal_logged.lock();
+        let is_due = |last| now.saturating_duration_since(last) >= LOG_INTERVAL;
+        let may = logged.is_none_or(is_due);
+        if may {
+            *logged = Some(now);
+        }
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_logged_once_per_minute() {
+        let (metrics, now) = (UpstreamMetrics::default(), Instant::now());
+        assert!(metrics.may_log_refusal(now) && !metrics.may_log_refusal(now));
+        assert!(metrics.may_log_refusal(now + LOG_INTERVAL));
+    }
 }

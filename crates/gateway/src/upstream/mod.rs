@@ -7,6 +7,7 @@ mod allowances;
 mod body;
 mod call;
 mod client_pool;
+mod connects;
 mod echo;
 mod headers;
 mod health;
@@ -15,6 +16,7 @@ mod listed_models;
 mod metrics;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use headworks_core::{TargetId, TargetState, Time};
@@ -26,6 +28,7 @@ pub(crate) use allowances::Allowances;
 pub(crate) use body::UpstreamBody;
 pub(crate) use call::{CallError, ForwardedRequest, UpstreamResponse};
 pub(crate) use client_pool::ClientPool;
+pub(crate) use connects::Connects;
 pub(crate) use headers::{clean_response_headers, detach};
 pub(crate) use health::{Probe, SuspendRule, UpstreamHealth, Viewpoint, Wait};
 pub(crate) use hints::{Hints, read_hints};
@@ -60,6 +63,10 @@ pub(crate) struct Upstream {
     pub(crate) health: Arc<UpstreamHealth>,
     /// Of its account, which other entries of its pool may share.
     allowances: Arc<Allowances>,
+    /// Of its server, which other entries of its pool may share.
+    pub(crate) connects: Arc<Connects>,
+    /// How far it is behind its share of the calls to its pool.
+    turn: Arc<AtomicI64>,
 }
 
 /// State of an upstream that outlives a reload.
@@ -68,6 +75,24 @@ pub(crate) struct UpstreamState {
     pub(crate) metrics: Arc<UpstreamMetrics>,
     pub(crate) health: Arc<UpstreamHealth>,
     pub(crate) allowances: Arc<Allowances>,
+    pub(crate) connects: Arc<Connects>,
+    turn: Arc<AtomicI64>,
+}
+
+/// Sorts upstreams of a pool so that each is first in proportion to its weight (smooth weighted
+/// round robin, as in nginx).
+pub(crate) fn sort_by_turn(upstreams: &mut [&Arc<Upstream>]) {
+    if upstreams.len() < 2 {
+        return;
+    }
+    let mut total = 0;
+    for upstream in &*upstreams {
+        let weight = i64::from(upstream.settings.weight);
+        total += weight;
+        upstream.turn.fetch_add(weight, Ordering::Relaxed);
+    }
+    upstreams.sort_by_cached_key(|upstream| -upstream.turn.load(Ordering::Relaxed));
+    upstreams[0].turn.fetch_sub(total, Ordering::Relaxed);
 }
 
 impl Upstream {
@@ -89,6 +114,8 @@ impl Upstream {
             metrics: state.metrics,
             health: state.health,
             allowances: state.allowances,
+            connects: state.connects,
+            turn: state.turn,
         }
     }
 
@@ -114,12 +141,13 @@ impl Upstream {
         &self.settings.name
     }
 
-    /// Its state: that of its target, or suspended if a model is suspended for all tenants. The
-    /// time is how long the suspension lasts.
+    /// Its state: that of its target, or suspended if a model is suspended for all tenants or its
+    /// server cannot be reached. The time is how long the suspension lasts.
     pub(crate) fn state(&self, target: TargetState, now: Time) -> (&'static str, Option<Duration>) {
         let suspended = self.health.suspended(Instant::now());
         let longest = suspended.iter().filter(|one| one.concerns_all);
-        match (target, longest.map(|one| one.left).max()) {
+        let down = self.connects.down_for(Instant::now());
+        match (target, longest.map(|one| one.left).max().or(down)) {
             (TargetState::Suspended { until }, _) => (target.name(), Some(until.since(now))),
             (TargetState::Active, Some(left)) => ("suspended", Some(left)),
             _ => (target.name(), None),

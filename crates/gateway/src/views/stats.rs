@@ -46,7 +46,7 @@ pub(super) fn stats(shared: &Shared) -> Value {
             "requests_free": view.levels.0,
             "tokens_free": view.levels.1,
         },
-        "rules_in_force": shared.rules_in_force(),
+        "rules_in_force": shared.rules_in_force(&active),
         "upstreams": upstreams.collect::<Vec<_>>(),
         "pools": pools(shared, &view, &in_force),
         "tenants": tenants(shared),

@@ -136,7 +136,7 @@ enum Field {
     /// A field that the model does not read.
     Unread,
     /// Any other field. It counts as a part of the prompt.
-    Read,
+    Read(Media),
 }
 
 impl Field {
@@ -153,9 +153,11 @@ impl Field {
             _ if name.eq_ignore_ascii_case("prompt") => Field::Prompt,
             // A parser may ignore case, and more models never permit more.
             _ if is_other_models(name) => Field::OtherModels,
+            "messages" => Field::Read(Media::InContent),
+            "input" => Field::Read(Media::Here),
             _ => match position(differ_by_case) {
                 Some(key) => Field::OtherCase(name.to_owned(), key),
-                None => Field::Read,
+                None => Field::Read(Media::Nowhere),
             },
         }
     }
@@ -257,7 +259,7 @@ impl<'de> Visitor<'de> for SummaryVisitor<'_> {
                     return self.reject(words);
                 }
                 Field::Prompt => {
-                    let seed = ContentSeed(&mut weight, Position::Text);
+                    let seed = ContentSeed(&mut weight, Position::Text, Media::Nowhere);
                     if let Shape::List(entries) = map.next_value_seed(seed)? {
                         prompts = prompts.max(entries);
                     }
@@ -267,8 +269,8 @@ impl<'de> Visitor<'de> for SummaryVisitor<'_> {
                     map.next_value_seed(ModelsSeed(other, &mut weight))?;
                 }
                 Field::Unread => drop(map.next_value::<IgnoredAny>()?),
-                Field::Read => {
-                    map.next_value_seed(ContentSeed(&mut weight, Position::Text))?;
+                Field::Read(media) => {
+                    map.next_value_seed(ContentSeed(&mut weight, Position::Text, media))?;
                 }
             }
         }
@@ -449,6 +451,16 @@ impl Content {
     }
 }
 
+/// Where a field may have images and files. Elsewhere, as in the schema of a tool, a key `url` or
+/// `data` means nothing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Media {
+    Nowhere,
+    /// In the `content` of its objects.
+    InContent,
+    Here,
+}
+
 /// Position of a value, as far as it decides the meaning of a string.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Position {
@@ -463,13 +475,17 @@ enum Position {
 }
 
 impl Position {
-    fn named(name: &str) -> Position {
-        match name {
+    /// The position of a field of an object, and where it has media in turn.
+    fn named(name: &str, media: Media) -> (Position, Media) {
+        let position = match name {
+            "content" if media == Media::InContent => return (Position::Text, Media::Here),
+            _ if media != Media::Here => return (Position::Text, Media::Nowhere),
             "type" => Position::Type,
             "url" | "image_url" | "file_url" => Position::Url,
             "data" | "file_data" => Position::Data,
             _ => Position::Text,
-        }
+        };
+        (position, Media::Here)
     }
 
     /// Whether a string at this position is the address of an image or file that the upstream will
@@ -511,7 +527,7 @@ enum Shape {
 }
 
 /// Adds up the content of a value.
-struct ContentSeed<'a>(&'a mut Content, Position);
+struct ContentSeed<'a>(&'a mut Content, Position, Media);
 
 impl<'de> DeserializeSeed<'de> for ContentSeed<'_> {
     type Value = Shape;
@@ -529,7 +545,7 @@ impl<'de> Visitor<'de> for ContentSeed<'_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Shape, E> {
-        let ContentSeed(weight, position) = self;
+        let ContentSeed(weight, position, _) = self;
         let bytes = text.len() as u64;
         if position.links_to(text) {
             weight.tokens = weight.tokens.saturating_add(TOKENS_PER_PICTURE);
@@ -570,7 +586,7 @@ impl<'de> Visitor<'de> for ContentSeed<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Shape, A::Error> {
         let mut entries = 0;
-        while let Some(shape) = seq.next_element_seed(ContentSeed(self.0, self.1))? {
+        while let Some(shape) = seq.next_element_seed(ContentSeed(self.0, self.1, self.2))? {
             entries += u64::from(shape != Shape::Other);
         }
         Ok(Shape::List(entries))
@@ -578,9 +594,10 @@ impl<'de> Visitor<'de> for ContentSeed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Shape, A::Error> {
         let (before, mut is_text) = (self.0.encoded, false);
-        while let Some(position) = map.next_key_seed(NameSeed(Position::named))? {
+        let named = |name: &str| Position::named(name, self.2);
+        while let Some((position, media)) = map.next_key_seed(NameSeed(named))? {
             self.0.is_text = false;
-            map.next_value_seed(ContentSeed(self.0, position))?;
+            map.next_value_seed(ContentSeed(self.0, position, media))?;
             is_text |= position == Position::Type && self.0.is_text;
         }
         // The source of a document may be plain text, all of whose characters may be valid base64.
@@ -677,6 +694,22 @@ mod tests {
             assert!((1000..1020).contains(&tokens), "{tokens} for {linked}");
         }
         assert!(prompt(r#"{"type":"text","text":"https://a.example/1.png"}"#) < 20);
+    }
+
+    #[test]
+    fn a_link_outside_of_the_messages_is_no_picture() {
+        for field in [
+            r#""tools":[{"url":"https://a.example","parameters":{"data":"QUJD"}}]"#,
+            r#""web_search":{"url":"https://a.example"}"#,
+            r#""messages":[{"role":"user","url":"https://a.example","data":"QUJD"}]"#,
+            r#""messages":[{"tool_calls":[{"url":"https://a.example"}]}]"#,
+            r#""prompt":{"url":"https://a.example"}"#,
+        ] {
+            let read = summary(&format!(r#"{{"model":"m",{field}}}"#));
+            assert!(read.prompt < 20, "{} for {field}", read.prompt);
+        }
+        let input = r#"{"model":"m","input":[{"type":"input_image","image_url":"https://a.example/1.png"}]}"#;
+        assert!(summary(input).prompt >= TOKENS_PER_PICTURE);
     }
 
     #[test]

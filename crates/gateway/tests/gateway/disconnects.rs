@@ -269,3 +269,20 @@ async fn a_client_that_does_not_read_loses_its_slot() {
     until("the upstream stopped", || upstream.now() == 0).await;
     drop(stream);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_that_nobody_wants_is_not_read_for_long() {
+    let upstream = Upstream::start(|_| Reaction::Flood).await;
+    let running = Running::before(&upstream, "");
+    let mut stream = connect(running.gateway.address()).await;
+    let request = raw_request(CHAT, &chat(10, true));
+    stream.write_all(request.as_bytes()).await.unwrap();
+    until("the upstream has it", || upstream.now() == 1).await;
+    let before = upstream.generated();
+    drop(stream);
+    until("it is read no longer", || upstream.now() == 0).await;
+    // The sockets hold some of it, which is not read.
+    let bytes = (upstream.generated() - before) << 16;
+    assert!(bytes < 96 << 20, "{bytes} bytes");
+    running.is_idle().await;
+}

@@ -223,3 +223,60 @@ async fn a_server_that_speaks_both_apis_has_its_limit_once() {
         .collect();
     assert_eq!(paths.iter().filter(|messages| **messages).count(), 4);
 }
+
+/// Connections with a valid key are kept while there is room. Two tenants that hold all of them
+/// cannot keep others out, whether their connections are idle or busy.
+#[tokio::test]
+async fn connections_with_a_key_do_not_keep_others_out() {
+    let release = Arc::new(Semaphore::new(0));
+    let held = release.clone();
+    let upstream = Upstream::start(move |call| match call.header("x-hang") {
+        Some(_) => Reaction::When(held.clone(), 1),
+        None => Reaction::Answer {
+            after: Duration::ZERO,
+            tokens: 1,
+        },
+    })
+    .await;
+    let key = |name: &str| format!("[[gateway.key]]\nprefix = '{name}'\ntenant = '{name}'\n");
+    let keys = ["one", "two", "other"].map(key).concat();
+    let running = Running::before(&upstream, &format!("max_connections = 32\n{keys}"));
+    let connect = async |number: u8| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        let from = std::net::Ipv4Addr::new(127, 0, 2, number);
+        socket.bind((from, 0).into()).unwrap();
+        socket.connect(running.gateway.address()).await.unwrap()
+    };
+    for hangs in ["", "x-hang: yes\r\n"] {
+        let mut open = Vec::new();
+        for number in 0..32 {
+            let mut stream = connect(1 + number / 16).await;
+            let key = if number < 16 { "one" } else { "two" };
+            let header = format!("{hangs}x-api-key: {key}\r\nhost:");
+            let request = raw_request(CHAT, &chat(10, false)).replace("host:", &header);
+            let before = upstream.count();
+            stream.write_all(request.as_bytes()).await.unwrap();
+            match hangs {
+                "" => assert_eq!(stream.read_u8().await.unwrap(), b'H'),
+                _ => drop(until("it hangs", || upstream.count() > before).await),
+            }
+            open.push(stream);
+        }
+        for path in ["/health", "/v1/quota"] {
+            let mut stream = connect(9).await;
+            let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nx-api-key: other\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).await.unwrap();
+            assert_eq!(&answer, b"HTTP/1.1 200", "{path} {hangs}");
+        }
+        let answer = running
+            .client()
+            .post(CHAT, &[("x-api-key", "other")], &chat(10, false))
+            .await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        release.add_permits(32);
+        drop(open);
+        running.is_idle().await;
+    }
+}

@@ -1,9 +1,13 @@
 //! Plain HTTP/1 connections to upstreams: when they are reused, and where a response on them ends.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 
 use crate::support::{Authority, CHAT, Reaction, Running, Upstream, chat, until};
 
@@ -212,4 +216,117 @@ async fn a_request_is_sent_to_its_end_while_the_response_arrives() {
     assert_eq!((answer.status, answer.body.as_str()), (200, "{}"));
     running.is_idle().await;
     upstream.await.unwrap();
+}
+
+/// An upstream that closes the connections that are idle when it is told to.
+struct Closing {
+    address: std::net::SocketAddr,
+    close: Arc<Notify>,
+    /// Bodies of the requests that were answered.
+    answered: Arc<Mutex<Vec<String>>>,
+    /// Requests of which bytes had arrived when their connection was closed.
+    lost: Arc<AtomicUsize>,
+}
+
+impl Closing {
+    async fn start() -> Closing {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let upstream = Closing {
+            address: listener.local_addr().unwrap(),
+            close: Arc::default(),
+            answered: Arc::default(),
+            lost: Arc::default(),
+        };
+        let (close, answered, lost) = (
+            upstream.close.clone(),
+            upstream.answered.clone(),
+            upstream.lost.clone(),
+        );
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                stream.set_nodelay(true).unwrap();
+                tokio::spawn(answer_until_closed(
+                    stream,
+                    close.clone(),
+                    answered.clone(),
+                    lost.clone(),
+                ));
+            }
+        });
+        upstream
+    }
+}
+
+async fn answer_until_closed(
+    mut stream: TcpStream,
+    close: Arc<Notify>,
+    answered: Arc<Mutex<Vec<String>>>,
+    lost: Arc<AtomicUsize>,
+) {
+    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+    let (mut buffer, mut is_used) = (Vec::new(), false);
+    loop {
+        tokio::select! {
+            biased;
+            read = stream.read_buf(&mut buffer) => if !matches!(read, Ok(1..)) {
+                return;
+            },
+            () = close.notified(), if is_used && buffer.is_empty() => {
+                let mut stream = stream.into_std().unwrap();
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+                // Bytes that arrived before stay readable. From now on they are answered with a
+                // reset.
+                let read = std::io::Read::read(&mut stream, &mut [0; 1]);
+                lost.fetch_add(read.unwrap_or(0), Ordering::SeqCst);
+                return;
+            }
+        }
+        let text = String::from_utf8_lossy(&buffer).into_owned();
+        if let Some((_, body)) = text.split_once("\r\n\r\n")
+            && body.ends_with('}')
+        {
+            answered.lock().push(body.to_owned());
+            buffer.clear();
+            is_used = true;
+            stream.write_all(ANSWER).await.unwrap();
+        }
+    }
+}
+
+/// The close of an idle connection crosses with a request, a little earlier or later each time. The
+/// request is sent again unless the upstream has a byte of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_crosses_with_a_close_is_sent_again() {
+    const REQUESTS: u32 = 400;
+    let upstream = Closing::start().await;
+    let running = Running::start(&format!(
+        "scheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0\n\
+         [[gateway.upstream]]\nname = 'one'\nurl = 'http://{}'\n\
+         fault_threshold = 1\nsuspend_for = '1ms'",
+        upstream.address
+    ));
+    let (client, mut broken) = (running.client(), 0);
+    for n in 0..REQUESTS {
+        let body = chat(10, false).replace("hello", &format!("request {n}."));
+        let client = client.clone();
+        let asked = tokio::spawn(async move { client.post(CHAT, &[], &body).await });
+        let (start, after) = (Instant::now(), Duration::from_micros(5) * (n % 100));
+        while start.elapsed() < after {
+            std::hint::spin_loop();
+        }
+        upstream.close.notify_waiters();
+        let answer = asked.await.unwrap();
+        assert!(matches!(answer.status, 200 | 502), "{n}: {}", answer.body);
+        broken += usize::from(answer.status == 502);
+    }
+    let lost = upstream.lost.load(Ordering::SeqCst);
+    assert!(broken <= lost, "{broken} broken, {lost} lost");
+    let answered = std::mem::take(&mut *upstream.answered.lock());
+    assert_eq!(answered.len() + broken, REQUESTS as usize);
+    for n in 0..REQUESTS {
+        let text = format!("request {n}.");
+        let times = answered.iter().filter(|body| body.contains(&text)).count();
+        assert!(times <= 1, "{n} was answered {times} times");
+    }
+    running.is_idle().await;
 }

@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 
-use crate::support::{CHAT, Reaction, Running, Upstream, chat, until};
+use crate::support::{Answer, CHAT, PATIENCE, Reaction, Running, Upstream, chat, until};
+use crate::views::json;
 
 const FINE: Reaction = Reaction::Answer {
     after: Duration::ZERO,
@@ -618,14 +619,17 @@ async fn a_silent_upstream_times_out() {
 
 #[tokio::test]
 async fn rejected_credentials_are_a_502() {
-    let upstream = Upstream::start(|_| Reaction::Status(401, "")).await;
-    let running = Running::before(&upstream, "");
-    let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
-    assert_eq!(
-        (answer.status, answer.header("x-headworks-reason")),
-        (502, "upstream_credentials")
-    );
-    running.is_idle().await;
+    for (status, reason) in [(401, "upstream_credentials"), (403, "upstream_refused")] {
+        let upstream = Upstream::start(move |_| Reaction::Status(status, "")).await;
+        let running = Running::before(&upstream, "");
+        let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+        let told = answer.header("x-headworks-reason");
+        assert_eq!((answer.status, told), (502, reason));
+        assert_eq!(answer.header("x-should-retry"), "false");
+        let blames_the_key = answer.body.contains("gateway's own credentials");
+        assert_eq!(blames_the_key, status == 401, "{}", answer.body);
+        running.is_idle().await;
+    }
 }
 
 #[tokio::test]
@@ -747,4 +751,125 @@ async fn an_upstream_that_fails_for_one_tenant_is_avoided_for_that_tenant() {
     );
     let answer = client.post(CHAT, &OTHER, &fine).await;
     assert_eq!(answer.header("x-headworks-upstream"), "bad");
+}
+
+/// An entry of the pool `p` whose server refuses connections.
+fn gone(name: &str, more: &str) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    format!("[[gateway.upstream]]\nname = '{name}'\nurl = 'http://{address}'\npool = 'p'\n{more}\n")
+}
+
+/// Upstreams that were called for a request, in order.
+async fn tried(running: &Running, answer: &Answer) -> Vec<String> {
+    let id = answer.header("x-headworks-request-id");
+    let told = json(running, &format!("/admin/explain/{id}")).await;
+    let tried = told["request"]["upstreams"].as_array().unwrap().iter();
+    tried
+        .map(|name| name.as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_server_of_a_pool_that_is_gone_is_avoided() {
+    let good = Upstream::start(|_| FINE).await;
+    let rule = "fault_threshold = 3\nsuspend_for = '1h'";
+    let toml = [gone("gone", rule), good.toml("good", "pool = 'p'")];
+    let running = Running::start(&toml.concat());
+    let mut wasted = 0;
+    for n in 0..20 {
+        let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+        assert_eq!(answer.status, 200, "{n}: {}", answer.body);
+        let tried = tried(&running, &answer).await;
+        wasted += usize::from(tried.contains(&"gone".to_owned()));
+    }
+    assert_eq!(wasted, 3);
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_pool_is_suspended_only_if_all_of_its_servers_are_gone() {
+    let rule = "fault_threshold = 3\nsuspend_for = '1h'";
+    let running = Running::start(&[gone("one", rule), gone("two", rule)].concat());
+    for n in 0..5 {
+        let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+        let (reason, calls) = match n {
+            0..3 => ("no_upstream", 2),
+            _ => ("upstreams_suspended", 0),
+        };
+        assert_eq!(answer.header("x-headworks-reason"), reason, "{n}");
+        assert_eq!(tried(&running, &answer).await.len(), calls, "{n}");
+    }
+}
+
+#[tokio::test]
+async fn the_servers_of_a_pool_are_called_by_weight() {
+    let upstreams = [
+        Upstream::start(|_| FINE).await,
+        Upstream::start(|_| FINE).await,
+    ];
+    let toml = [
+        upstreams[0].toml("small", "pool = 'p'"),
+        upstreams[1].toml("large", "pool = 'p'\nweight = 3"),
+    ];
+    let running = Running::start(&toml.concat());
+    for _ in 0..40 {
+        let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+        assert_eq!(answer.status, 200);
+    }
+    assert_eq!(upstreams.map(|upstream| upstream.count()), [10, 30]);
+}
+
+/// Unlike an error response, a failed connection cannot be the fault of a tenant or a body.
+#[tokio::test]
+async fn failed_connections_of_one_tenant_suspend_an_upstream_for_others() {
+    let rule = "fault_threshold = 2\nsuspend_for = '1h'";
+    let running = Running::start(&format!("{TWO_TENANTS}{}", gone("gone", rule)));
+    let client = running.client();
+    let body = chat(10, false);
+    for _ in 0..2 {
+        let answer = client.post(CHAT, &HOSTILE, &body).await;
+        let reason = answer.header("x-headworks-reason");
+        assert_eq!((answer.status, reason), (503, "no_upstream"));
+    }
+    let answer = client.post(CHAT, &OTHER, &body).await;
+    let reason = answer.header("x-headworks-reason");
+    assert_eq!((answer.status, reason), (503, "upstreams_suspended"));
+}
+
+#[tokio::test]
+async fn one_tenants_429s_do_not_lower_the_learned_rate() {
+    let upstream = Upstream::start(|call| match call.body.contains("fail") {
+        true => Reaction::Status(429, "\r\nretry-after-ms: 1"),
+        false => FINE,
+    })
+    .await;
+    let learned = "max_rps = 1000\nmin_rps = 1";
+    let running = Running::start(&format!("{TWO_TENANTS}{}", upstream.toml("one", learned)));
+    let client = running.client();
+    let (good, failing) = (chat(10, false), chat(10, false).replace("hello", "fail"));
+    let rate = async || {
+        let stats = json(&running, "/admin/scheduler/stats").await;
+        stats["pools"][0]["max_rps"].as_f64().unwrap()
+    };
+    assert_eq!(client.post(CHAT, &OTHER, &good).await.status, 200);
+    let before = rate().await;
+    // A rate changes once per second at most.
+    let (start, mut n) = (Instant::now(), 0);
+    let mut reject = async |who: &[(&str, &str)]| {
+        n += 1;
+        let failing = failing.replace("\"m\"", &format!("\"model-{n}\""));
+        assert_eq!(client.post(CHAT, who, &failing).await.status, 429);
+    };
+    while start.elapsed() < Duration::from_millis(1500) {
+        reject(&HOSTILE).await;
+        assert_eq!(rate().await, before);
+    }
+    // Once both are rejected and none is served, the upstream is overloaded.
+    while rate().await >= before {
+        assert!(start.elapsed() < PATIENCE, "the rate is never lowered");
+        reject(&HOSTILE).await;
+        // At the model at which it was served.
+        assert_eq!(client.post(CHAT, &OTHER, &failing).await.status, 429);
+    }
 }

@@ -22,7 +22,7 @@ async fn get(running: &Running, path: &str) -> (u16, String) {
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
-async fn json(running: &Running, path: &str) -> Value {
+pub(crate) async fn json(running: &Running, path: &str) -> Value {
     let (status, body) = get(running, path).await;
     assert_eq!(status, 200, "{body}");
     serde_json::from_str(&body).unwrap()
@@ -359,6 +359,27 @@ async fn a_time_rule_in_force_is_what_explanations_and_statistics_state() {
     let blocked = told["request"]["held_by"].as_str().unwrap();
     let expected = "`scheduler_max_concurrent` is reached: 1 of 1 are running";
     assert!(blocked.starts_with(expected), "{blocked}");
+}
+
+#[tokio::test]
+async fn the_expected_wait_is_that_under_the_rule_in_force() {
+    let upstream = Upstream::start(|_| Reaction::Hang).await;
+    let rule = "scheduler_max_rps = 50\n[[gateway.rule]]\nname = 'always'\nmax_rps = 0.05\n";
+    let running = Running::before(&upstream, rule);
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..2 {
+        let client = running.client();
+        tasks.spawn(async move { client.post(CHAT, &[], &chat(10, false)).await });
+        until("it runs or waits", || {
+            running.gateway.running_and_waiting() == (1, n)
+        })
+        .await;
+    }
+    let facts = facts(&running).await;
+    let wait = &facts["wait expected on arrival"];
+    // One request in 20 s, not fifty per second.
+    let millis: f64 = wait.strip_suffix(" ms").unwrap().parse().unwrap();
+    assert!((19_000.0..=26_000.0).contains(&millis), "{wait}");
 }
 
 /// Facts of the explanation of the newest request.

@@ -14,6 +14,9 @@ use tokio_rustls::TlsAcceptor;
 const STREAM: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 
+/// Most bytes of a body that are remembered.
+const MAX_KEPT_BODY: usize = 4 << 20;
+
 /// One received request.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedRequest {
@@ -49,7 +52,7 @@ pub(crate) enum Reaction {
     When(Arc<Semaphore>, u64),
     /// Send events at intervals, with a usage report at the end.
     Stream { events: usize, gap: Duration },
-    /// Send large events without a pause or an end.
+    /// Send large events without a pause or an end. Each counts as a token.
     Flood,
     /// Respond with an error and these headers.
     Status(u16, &'static str),
@@ -276,7 +279,9 @@ async fn read(
                 .find_map(|line| line.strip_prefix("content-length: "));
             let length: usize = length.map_or(0, |length| length.trim().parse().unwrap());
             if buffer.len() >= end + 4 + length {
-                let body = String::from_utf8_lossy(&buffer[end + 4..end + 4 + length]).into_owned();
+                // Of a very large body, the beginning is kept.
+                let kept = &buffer[end + 4..end + 4 + length.min(MAX_KEPT_BODY)];
+                let body = String::from_utf8_lossy(kept).into_owned();
                 buffer.drain(..end + 4 + length);
                 return Some(ReceivedRequest {
                     at: Instant::now(),
@@ -341,7 +346,9 @@ async fn perform(
         Reaction::Flood => {
             let _ = writer.write_all(STREAM).await;
             let event = format!("data: {}\n\n", "x".repeat(64 << 10));
-            while chunk(writer, &event).await.is_ok() {}
+            while chunk(writer, &event).await.is_ok() {
+                at_upstream.generated(1);
+            }
             // The gateway has disconnected. The task that reads the socket notices.
             std::future::pending().await
         }

@@ -437,6 +437,46 @@ fn an_invalid_key_file_keeps_the_previous_keys() {
 }
 
 #[test]
+fn a_change_of_one_limit_leaves_the_others() {
+    let folder = Folder::new();
+    let configured = "[[gateway.tenant]]\nname = 't'\nweight = 2\nmax_rps = 5.0\n";
+    folder.write("headworks.toml", configured);
+    let set = |args: &[&str]| folder.run(&[&["gateway", "tenant", "set", "t"], args].concat());
+    let listed = || folder.run(&["gateway", "tenant", "list"]).stdout;
+
+    let first = set(&["--tokens-per-day", "80"]);
+    assert_eq!(first.code, Some(0), "{first}");
+    // Without a key, a misspelt name would go unnoticed, and an open gateway does not look.
+    assert!(
+        first
+            .stderr
+            .contains("a gateway that runs without keys needs a reload"),
+        "{first}"
+    );
+    for limit in ["weight=2", "max_rps=5.0", "tokens_per_day=80"] {
+        assert!(listed().contains(limit), "{limit}: {}", listed());
+    }
+    assert_eq!(set(&["--max-rps", "3", "--clear", "weight"]).code, Some(0));
+    assert!(listed().contains("max_rps=3.0"), "{}", listed());
+    assert!(listed().contains("tokens_per_day=80"), "{}", listed());
+    assert!(!listed().contains("weight"), "{}", listed());
+    for wrong in [
+        &[][..],
+        &["--weight", "3", "--clear", "weight"],
+        &["--clear", "name"],
+    ] {
+        assert_eq!(set(wrong).code, Some(2), "{wrong:?}");
+    }
+    let misspelt = folder.run(&["gateway", "tenant", "set", "serch", "--weight", "3"]);
+    assert!(
+        misspelt
+            .stderr
+            .contains("no stored key belongs to `serch` yet"),
+        "{misspelt}"
+    );
+}
+
+#[test]
 fn tenants_have_quotas_that_they_can_read() {
     let folder = Folder::new();
     let made = folder.run(&["gateway", "key", "add", "--tenant", "t", "--id", "first"]);

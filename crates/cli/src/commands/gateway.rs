@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use headworks_fleet::Secrets;
 use headworks_gateway::config::{KeySettings, TenantSettings};
@@ -15,7 +16,7 @@ use headworks_gateway::{
 use headworks_service::config::Config;
 use headworks_service::exit::Exit;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::applications::schema;
 use crate::arguments::Common;
@@ -29,7 +30,7 @@ pub(crate) enum GatewayCommand {
     /// within two seconds.
     #[command(subcommand)]
     Key(KeyCommand),
-    /// Set limits and quotas of tenants, beside those in the configuration.
+    /// Set limits and quotas of tenants, in place of those in the configuration.
     #[command(subcommand)]
     Tenant(TenantCommand),
     /// Print who changed which key or tenant, and when.
@@ -115,7 +116,8 @@ pub(crate) enum KeyCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TenantCommand {
-    /// Store the settings of a tenant, in place of those that are stored or configured.
+    /// Change limits and budgets of a tenant. Those that are not named stay as they are stored or
+    /// configured.
     Set(TenantArgs),
     /// List the stored tenants.
     List {
@@ -152,6 +154,14 @@ pub(crate) struct TenantArgs {
     /// Token quota per calendar month.
     #[arg(long)]
     tokens_per_month: Option<u64>,
+    /// A limit or quota to remove, such as tokens-per-day. May be repeated.
+    #[arg(long, value_name = "LIMIT", value_parser = limit_names())]
+    clear: Vec<String>,
+}
+
+/// The names of the limits, as the flags have them.
+fn limit_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(TenantSettings::FIELDS.map(|field| field.replace('_', "-")))
 }
 
 #[derive(Debug, Args)]
@@ -240,6 +250,8 @@ struct Stored {
     file: PathBuf,
     is_fleet: bool,
     levels: u8,
+    /// The tenants of the configuration.
+    configured: Vec<TenantSettings>,
 }
 
 impl Stored {
@@ -251,6 +263,7 @@ impl Stored {
             file,
             is_fleet: open_usage_store(&fleet, Secrets::from_env())?.is_some(),
             levels: gateway.scheduler_priority_levels,
+            configured: gateway.tenant.clone(),
         })
     }
 
@@ -264,12 +277,15 @@ impl Stored {
                         return Err(UsageError(words).into());
                     }
                 }
-                let is_first = !self.is_fleet && !self.file.exists();
+                // A gateway that was open at its start reads this file at a reload only.
+                let is_first = !self.is_fleet && self.store.load().await?.keys.is_empty();
                 let new = NewKey::generate(new.settings())?;
                 self.change(&KeyChange::Add(new.settings.clone())).await?;
                 self.print_key(&new)?;
                 if is_first {
-                    eprintln!("a gateway that runs already needs a reload to use this key file");
+                    eprintln!(
+                        "a gateway that runs without keys needs a reload to use this key file"
+                    );
                 }
             }
             KeyCommand::List { json } => {
@@ -363,9 +379,22 @@ impl Stored {
     async fn tenants(&self, command: &TenantCommand) -> Result<()> {
         match command {
             TenantCommand::Set(tenant) => {
-                self.change(&KeyChange::SetTenant(tenant.settings()))
-                    .await?;
-                eprintln!("stored the settings of `{}`", tenant.name);
+                let table = self.store.load().await?;
+                let mut known = table.tenants.iter().chain(&self.configured);
+                let before = known.find(|known| known.name == tenant.name).cloned();
+                let is_new = before.is_none();
+                let settings = tenant.apply_to(before.unwrap_or_default())?;
+                eprint!("stored: {}", tenant_line(&settings));
+                self.change(&KeyChange::SetTenant(settings)).await?;
+                let has_key = table.keys.iter().any(|key| key.tenant == tenant.name);
+                if is_new && !has_key {
+                    eprintln!("no stored key belongs to `{}` yet", tenant.name);
+                }
+                if !self.is_fleet && table.keys.is_empty() {
+                    eprintln!(
+                        "a gateway that runs without keys needs a reload to use this key file"
+                    );
+                }
             }
             TenantCommand::List { json } => {
                 let tenants = self.store.load().await?.tenants;
@@ -435,16 +464,39 @@ impl AddArgs {
 }
 
 impl TenantArgs {
-    fn settings(&self) -> TenantSettings {
-        let mut settings = TenantSettings::default();
+    /// The settings with those of the command line.
+    fn apply_to(&self, before: TenantSettings) -> Result<TenantSettings> {
+        let given = json!({
+            "weight": self.weight,
+            "max_concurrent": self.max_concurrent,
+            "max_rps": self.max_rps,
+            "max_tokens_per_sec": self.max_tokens_per_sec,
+            "tokens_per_day": self.tokens_per_day,
+            "tokens_per_month": self.tokens_per_month,
+        });
+        let given = given.as_object().cloned().unwrap_or_default();
+        let mut changes: Map<String, Value> = given
+            .into_iter()
+            .filter(|(_, value)| !value.is_null())
+            .collect();
+        for field in &self.clear {
+            let field = field.replace('-', "_");
+            if changes.insert(field, Value::Null).is_some() {
+                let words = "the same limit is set and cleared".to_owned();
+                return Err(UsageError(words).into());
+            }
+        }
+        if changes.is_empty() {
+            let words = format!(
+                "nothing to change for `{}`: name a limit, such as --max-concurrent 10, or \
+                 --clear one",
+                self.name
+            );
+            return Err(UsageError(words).into());
+        }
+        let mut settings = before.changed(&changes).map_err(UsageError)?;
         settings.name.clone_from(&self.name);
-        settings.weight = self.weight;
-        settings.max_concurrent = self.max_concurrent;
-        settings.max_rps = self.max_rps;
-        settings.max_tokens_per_sec = self.max_tokens_per_sec;
-        settings.tokens_per_day = self.tokens_per_day;
-        settings.tokens_per_month = self.tokens_per_month;
-        settings
+        Ok(settings)
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use headworks_service::config::Secret;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::upstream::SuspendRule;
 
@@ -113,6 +114,36 @@ pub struct TenantSettings {
     /// Token quota per calendar month.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_per_month: Option<u64>,
+}
+
+impl TenantSettings {
+    /// The fields that [`changed`](Self::changed) can change.
+    pub const FIELDS: [&str; 6] = [
+        "weight",
+        "max_concurrent",
+        "max_rps",
+        "max_tokens_per_sec",
+        "tokens_per_day",
+        "tokens_per_month",
+    ];
+
+    /// These settings with some of them changed. A value sets a field, `null` removes it, and a
+    /// field that is not named stays: a change of one limit must not lift the others.
+    ///
+    /// # Errors
+    /// The first field that does not exist, or the error of a value.
+    pub fn changed(&self, changes: &Map<String, Value>) -> Result<TenantSettings, String> {
+        let unknown = |field: &&String| !Self::FIELDS.contains(&field.as_str());
+        if let Some(field) = changes.keys().find(unknown) {
+            let fields = Self::FIELDS.join(", ");
+            return Err(format!("unknown field `{field}`: expected one of {fields}"));
+        }
+        let mut settings = serde_json::to_value(self).map_err(|error| error.to_string())?;
+        for (field, value) in changes {
+            settings[field] = value.clone();
+        }
+        serde_json::from_value(settings).map_err(|error| error.to_string())
+    }
 }
 
 /// API that an upstream speaks.

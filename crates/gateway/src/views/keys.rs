@@ -11,7 +11,7 @@ use http::StatusCode;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::config::{KeySettings, TenantSettings};
 use crate::error::Error;
@@ -193,18 +193,22 @@ async fn set_tenant(
     client: Option<Extension<Client>>,
     body: Bytes,
 ) -> JsonResult {
-    let asked: Value = parse(&body)?;
-    let tenant: TenantSettings = parse(&body)?;
-    // A misspelt limit would not apply, and nobody would notice.
-    let known = json!({ "name": 0, "weight": 0, "max_concurrent": 0, "max_rps": 0,
-        "max_tokens_per_sec": 0, "tokens_per_day": 0, "tokens_per_month": 0 });
-    let fields = asked.as_object().into_iter().flat_map(|asked| asked.keys());
-    if let Some(unknown) = fields
-        .into_iter()
-        .find(|name| known.get(name.as_str()).is_none())
-    {
-        return Err(bad_request(format!("unknown field `{unknown}`")));
-    }
+    let mut changes: Map<String, Value> = parse(&body)?;
+    let Some(Value::String(name)) = changes.remove("name") else {
+        return Err(bad_request("the tenant's `name` is missing".to_owned()));
+    };
+    let stored = shared.key_store()?.load().await?.tenants;
+    let before = {
+        let active = shared.active.load();
+        let mut known = stored.iter().chain(&active.config.tenant);
+        known.find(|tenant| tenant.name == name).cloned()
+    };
+    let before = before.unwrap_or(TenantSettings {
+        name,
+        ..TenantSettings::default()
+    });
+    // A misspelt limit is refused: it would not apply, and nobody would notice.
+    let tenant = before.changed(&changes).map_err(bad_request)?;
     apply(&shared, KeyChange::SetTenant(tenant), client).await?;
     done()
 }

@@ -244,10 +244,24 @@ async fn a_quota_holds_over_all_gateways() {
         (quota(&second, &key).await == quota(&first, &key).await).then_some(())
     })
     .await;
-    // More is permitted at once.
+    // More is permitted at once, and the other limits stay.
     let tenant = json!({ "name": "search", "tokens_per_day": 1000 });
     admin(&first, "POST", "/admin/gateway/tenants", tenant).await;
     assert_eq!(ask(&first, &key).await.status, 200);
+    assert_eq!(quota(&first, &key).await["limits"]["max_concurrent"], 3);
+    for wrong in [
+        json!({ "name": "search", "tokens_per_dya": 1 }),
+        json!({ "weight": 2 }),
+    ] {
+        let (status, answer) = admin(&first, "POST", "/admin/gateway/tenants", wrong).await;
+        assert_eq!(status, 400, "{answer}");
+    }
+    let cleared = json!({ "name": "search", "max_concurrent": null });
+    admin(&first, "POST", "/admin/gateway/tenants", cleared).await;
+    assert_eq!(
+        quota(&first, &key).await["limits"]["max_concurrent"],
+        Value::Null
+    );
     becomes(&second, &key, 200).await;
 }
 

@@ -383,7 +383,7 @@ impl Stored {
                 let mut known = table.tenants.iter().chain(&self.configured);
                 let before = known.find(|known| known.name == tenant.name).cloned();
                 let is_new = before.is_none();
-                let settings = tenant.apply_to(before.unwrap_or_default())?;
+                let settings = tenant.apply_to(&before.unwrap_or_default())?;
                 eprint!("stored: {}", tenant_line(&settings));
                 self.change(&KeyChange::SetTenant(settings)).await?;
                 let has_key = table.keys.iter().any(|key| key.tenant == tenant.name);
@@ -465,7 +465,7 @@ impl AddArgs {
 
 impl TenantArgs {
     /// The settings with those of the command line.
-    fn apply_to(&self, before: TenantSettings) -> Result<TenantSettings> {
+    fn apply_to(&self, before: &TenantSettings) -> Result<TenantSettings> {
         let given = json!({
             "weight": self.weight,
             "max_concurrent": self.max_concurrent,

@@ -365,6 +365,14 @@ impl Job {
         Ok(meta(&self.store.read()?, "stage")?.unwrap_or_default())
     }
 
+    /// Returns whether a verification found files with other bytes that were not copied since.
+    ///
+    /// # Errors
+    /// When the state file cannot be read.
+    pub fn needs_repair(&self) -> Result<bool> {
+        Ok(meta::<i64>(&self.store.read()?, "repair")? == Some(1))
+    }
+
     pub(crate) async fn enter_stage(&self, stage: &'static str, message: String) -> Result<()> {
         let write = move |transaction: &rusqlite::Transaction<'_>| {
             set_meta(transaction, "stage", stage)?;
@@ -412,6 +420,10 @@ impl Job {
         match self.stage()?.as_str() {
             stage::COPYING => {
                 let message = "a copy is in progress: finish it with `headworks migrate copy`, then plan again";
+                return Err(Error::Refused(message.into()));
+            }
+            stage::PLANNED if self.needs_repair()? => {
+                let message = "files that a verification found damaged wait to be copied, and a new plan would take them for unchanged: run `headworks migrate copy` first";
                 return Err(Error::Refused(message.into()));
             }
             stage::PLANNED | stage::DONE => self.begin_pass().await?,

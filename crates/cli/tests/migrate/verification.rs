@@ -51,6 +51,42 @@ fn a_run_finds_what_vanished_after_the_copy() {
     assert!(printed.contains("a: missing"), "{printed}");
 }
 
+/// A file with other bytes has the size and the time that a plan expects, so the copy of the last
+/// pass is taken up again. Everything else that differs is found as well.
+#[test]
+fn a_run_after_a_verification_repairs_all_that_differs() {
+    let dir = TestDir::new();
+    std::fs::create_dir(dir.path("src")).unwrap();
+    for name in ["damaged", "grown", "same"] {
+        std::fs::write(dir.path("src").join(name), "the bytes of a file").unwrap();
+    }
+    dir.expect(0, &["run", "src", "dst"]);
+    // A second pass, so that nothing of the first one is left to do.
+    dir.expect(0, &["run", "src", "dst"]);
+    let damaged = dir.path("dst/damaged");
+    let time = std::fs::metadata(&damaged).unwrap().modified().unwrap();
+    std::fs::write(&damaged, "the bytes of a FILE").unwrap();
+    let file = std::fs::File::options().write(true).open(&damaged).unwrap();
+    file.set_modified(time).unwrap();
+    std::fs::write(dir.path("dst/grown"), "the bytes of a file and more").unwrap();
+    std::fs::write(dir.path("dst/extra"), "only here").unwrap();
+
+    let printed = dir.expect(4, &["verify", "--hash"]);
+    assert!(printed.contains("damaged: different (hash)"), "{printed}");
+    assert!(printed.contains("grown: different (size)"), "{printed}");
+    // A plan alone would find `damaged` unchanged.
+    let refused = dir.expect(2, &["plan", "src", "dst"]);
+    assert!(refused.contains("found damaged"), "{refused}");
+    let delete = ["--delete=permanent", "--max-delete=1"];
+    dir.expect(0, &[&["run", "src", "dst"], &delete[..]].concat());
+    for name in ["damaged", "grown", "same"] {
+        let copied = std::fs::read_to_string(dir.path("dst").join(name)).unwrap();
+        assert_eq!(copied, "the bytes of a file", "{name}");
+    }
+    assert!(!dir.path("dst/extra").exists(), "it was to be deleted");
+    dir.expect(0, &["verify", "--hash"]);
+}
+
 /// The copy has the folder from before, so nothing differs as far as can be seen.
 #[test]
 fn a_folder_that_could_not_be_listed_is_not_verified() {

@@ -192,8 +192,10 @@ impl Job {
             .map(|(class, count)| format!("{} {}", count.entries, class.word()));
         let message = message.collect::<Vec<_>>().join(", ");
         let json = serde_json::to_string(&outcome).unwrap_or_default();
-        let keep =
-            move |transaction: &rusqlite::Transaction<'_>| set_meta(transaction, "outcome", json);
+        let keep = move |transaction: &rusqlite::Transaction<'_>| {
+            set_meta(transaction, "repair", 0)?;
+            set_meta(transaction, "outcome", json)
+        };
         self.writer.write(keep).await?;
         self.enter_stage(stage::DONE, format!("copy finished: {message}"))
             .await?;

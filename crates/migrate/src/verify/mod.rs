@@ -291,6 +291,8 @@ impl Job {
             if reason == DAMAGED {
                 let write = move |transaction: &Transaction<'_>| {
                     forget_copy(transaction, parent, &name)?;
+                    // A new plan would find its size and time unchanged, so it is copied first.
+                    set_meta(transaction, "repair", 1)?;
                     set_meta(transaction, "stage", stage::PLANNED)
                 };
                 self.post_write(write).await?;

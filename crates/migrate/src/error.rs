@@ -131,6 +131,8 @@ fn state_advice(error: &rusqlite::Error) -> &'static str {
 fn advice(error: &headworks_storage::Error) -> &'static str {
     match error.kind() {
         ErrorKind::Unsupported | ErrorKind::Other => "",
+        ErrorKind::NotFound => "; check the location",
+        ErrorKind::WrongKind => "; check the location: it has to be a folder",
         _ => "; nothing is lost: run the same command again when the storage works",
     }
 }

@@ -431,7 +431,7 @@ pub(crate) fn verified(verified: &Verification, json: bool) -> Result<Exit> {
     };
     if verified.unsupported > 0 {
         text += &format!(
-            "the destination cannot hold {} of those: `headworks migrate report --csv` names them\n",
+            "the destination cannot hold {} of those: `headworks migrate review --csv` names them\n",
             verified.unsupported
         );
     }

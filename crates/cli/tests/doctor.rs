@@ -84,6 +84,22 @@ fn every_problem_is_named_with_its_way_out() {
 }
 
 #[test]
+fn a_gateway_that_admits_nobody_is_named() {
+    let folder = Folder::new();
+    folder.write("headworks.toml", FREE_PORTS);
+    let ended = folder.run(&["doctor"]);
+    assert!(
+        ended.stdout.contains("no keys: every request gets 401"),
+        "{ended}"
+    );
+    assert!(ended.stdout.contains("key add --tenant NAME"), "{ended}");
+    let added = folder.run(&["gateway", "key", "add", "--tenant", "t"]);
+    assert_eq!(added.code, Some(0), "{added}");
+    let ended = folder.run(&["doctor"]);
+    assert!(!ended.stdout.contains("401"), "{ended}");
+}
+
+#[test]
 fn a_port_in_use_and_a_bad_key_are_named() {
     let folder = Folder::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -437,6 +437,25 @@ fn an_invalid_key_file_keeps_the_previous_keys() {
 }
 
 #[test]
+fn keys_that_cannot_work_are_refused() {
+    let folder = Folder::new();
+    let add =
+        |args: &[&str]| folder.run(&[&["gateway", "key", "add", "--tenant", "t"], args].concat());
+    for (args, why) in [
+        (&["--expires", "2020-01-01"][..], "--expires is in the past"),
+        (
+            &["--class", "5", "--max-class", "8"],
+            "less urgent than --class",
+        ),
+    ] {
+        let refused = add(args);
+        assert_eq!(refused.code, Some(2), "{refused}");
+        assert!(refused.stderr.contains(why), "{refused}");
+    }
+    assert!(!folder.path().join("headworks-keys.toml").exists());
+}
+
+#[test]
 fn a_change_of_one_limit_leaves_the_others() {
     let folder = Folder::new();
     let configured = "[[gateway.tenant]]\nname = 't'\nweight = 2\nmax_rps = 5.0\n";

@@ -277,6 +277,20 @@ impl Stored {
                         return Err(UsageError(words).into());
                     }
                 }
+                let is_past = new
+                    .expires
+                    .is_some_and(|expires| expires <= Timestamp::now());
+                let is_lower = new
+                    .class
+                    .zip(new.max_class)
+                    .is_some_and(|(own, most)| most > own);
+                if is_past || is_lower {
+                    let words = match is_past {
+                        true => "--expires is in the past: the key would never work",
+                        false => "--max-class is less urgent than --class: it may only be more so",
+                    };
+                    return Err(UsageError(words.into()).into());
+                }
                 // A gateway that was open at its start reads this file at a reload only.
                 let is_first = !self.is_fleet && self.store.load().await?.keys.is_empty();
                 let new = NewKey::generate(new.settings())?;

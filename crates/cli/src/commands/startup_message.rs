@@ -70,7 +70,17 @@ impl StartupMessage {
 
     pub(super) fn print(&self, listening: &AdminListener) {
         let base = format!("http://{}", listening.address());
-        eprintln!("headworks {} is up", crate::version());
+        match self.failures {
+            0 => eprintln!("headworks {} is up", crate::version()),
+            1 => eprintln!(
+                "headworks {} is up, but an application did not start",
+                crate::version()
+            ),
+            failures => eprintln!(
+                "headworks {} is up, but {failures} applications did not start",
+                crate::version()
+            ),
+        }
         for line in &self.lines {
             eprintln!("{line}");
         }

@@ -86,9 +86,14 @@ fn rates(config: &GatewayConfig, found: &mut Vec<ValidationError>) {
         let text = "must be at least 1";
         found.push(ValidationError::new("max_connections_per_address", text));
     }
+    let mut names = BTreeSet::new();
     for tenant in &config.tenant {
-        if tenant.name.is_empty() {
+        let name = &tenant.name;
+        if name.is_empty() {
             found.push(ValidationError::new("tenant", "a tenant without `name`"));
+        } else if !names.insert(name) {
+            let text = format!("duplicate name `{name}`: only one set of limits can hold");
+            found.push(ValidationError::new("tenant", text));
         }
         if let Err(text) = check_tenant(tenant) {
             found.push(ValidationError::new("tenant", text));
@@ -261,5 +266,25 @@ fn times(config: &GatewayConfig, found: &mut Vec<ValidationError>) {
                 format!("`{}`: {text}", settings.name),
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_sets_of_limits_for_one_tenant_are_refused() {
+        let mut config = GatewayConfig::default();
+        let tenant = TenantSettings {
+            name: "a".into(),
+            ..TenantSettings::default()
+        };
+        config.tenant = vec![tenant.clone()];
+        assert!(check(&config).is_empty());
+        config.tenant.push(tenant);
+        let found = check(&config);
+        assert_eq!(found.len(), 1);
+        assert!(format!("{:?}", found[0]).contains("duplicate name `a`"));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use headworks_gateway::{GatewayConfig, KeyFile};
+use headworks_gateway::{FleetConfig, GatewayConfig, KeyFile};
 use headworks_migrate::MigrateConfig;
 use headworks_service::config::Config;
 use headworks_tracker::{TrackerConfig, forwarders};
@@ -15,8 +15,16 @@ pub(super) fn examine(config: &Config) -> Vec<Finding> {
     let gateway = config.section::<GatewayConfig>();
     let tracker = config.section::<TrackerConfig>();
     let mut findings = Vec::new();
-    if let Some(path) = &gateway.keys_file {
-        findings.push(keys(path, gateway.scheduler_priority_levels));
+    let in_fleet = config.section::<FleetConfig>().url.is_some();
+    match &gateway.keys_file {
+        Some(path) => findings.push(keys(path, gateway.scheduler_priority_levels)),
+        None if gateway.key.is_empty() && !gateway.open && !in_fleet => {
+            let found = "no keys: every request gets 401";
+            let advice = "create one with `headworks gateway key add --tenant NAME`, or set \
+                          `gateway.open` to serve everybody on this machine";
+            findings.push(Finding::warning("gateway", found).advise(advice));
+        }
+        None => {}
     }
     let written = [
         ("gateway.usage_file", &gateway.usage_file),

@@ -78,7 +78,7 @@ impl Panel for DemoPanel {
         let stop = Action {
             name: STOP.into(),
             title: "Stop the demo".into(),
-            doc: "Stops sending. What is queued is still served.".into(),
+            doc: "Stops sending. Queued requests are still served.".into(),
             ..Action::default()
         };
         vec![start, stop]

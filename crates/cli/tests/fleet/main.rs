@@ -222,7 +222,8 @@ impl Node {
         Instant::now()
     }
 
-    /// Clients that ask for a model as fast as they are answered. Every answer must be 200.
+    /// Starts clients that ask for a model as fast as they are answered, while `on`. Every answer
+    /// must be 200 until the node may fail.
     fn load(&self, clients: &mut JoinSet<()>, key: &str, count: usize, on: &Arc<AtomicBool>) {
         let body = format!(
             r#"{{"model":"{key}","max_tokens":1,"messages":[{{"role":"user","content":"a"}}]}}"#
@@ -342,8 +343,8 @@ fn rate_limits() -> String {
     )
 }
 
-/// The limit is used and kept over any ten seconds, and weights hold between tenants that are on
-/// different nodes. Returns when the measurement ended.
+/// The limit is kept over any ten seconds. In a full run it is also used, and weights hold between
+/// tenants that are on different nodes. Returns when the measurement ended.
 async fn limit_and_weights_hold(upstream: &Upstream, clients: &mut JoinSet<()>) -> Instant {
     let from = Instant::now() + seconds(4);
     let to = from + if is_full() { seconds(60) } else { seconds(13) };

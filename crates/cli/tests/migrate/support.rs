@@ -123,7 +123,8 @@ impl TestDir {
         printed.lines().map(str::to_owned).collect()
     }
 
-    /// Returns a value from another state file; `0` while it does not exist.
+    /// Returns a value from another state file as text; `0` while the file, the table or the row
+    /// does not exist.
     pub(crate) fn query_text(&self, state: &str, query: &str) -> String {
         self.python(NUMBER, &[query, state]).trim().to_owned()
     }

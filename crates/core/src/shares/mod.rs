@@ -245,8 +245,9 @@ impl Shares {
             self.divide_gate(now, gate, &live, &mut granted);
         }
         let mut round = self.round(&live, granted);
-        // Bounds without the nodes that have not reported yet are incomplete: the next allocator
-        // has to learn, too. Until then nothing is raised above what is in force.
+        // While this allocator learns, its bounds lack the nodes that have not reported. They must
+        // not be stored as complete, or the next allocator would not learn; nothing is raised yet,
+        // so `raised` can stay false.
         round.raised &= !self.is_learning(now);
         round
     }

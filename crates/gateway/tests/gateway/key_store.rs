@@ -390,7 +390,7 @@ async fn a_change_that_cannot_be_written_is_not_in_the_audit_log() {
     let path = folder.path().join("keys.toml");
     let store: Store = Arc::new(FileKeyStore::new(&path, 10));
     add(&store, "first").await;
-    // The file is replaced by renaming this one, which is now a folder.
+    // The store writes `keys.toml.new` and renames it; a folder of that name makes the write fail.
     std::fs::create_dir(folder.path().join("keys.toml.new")).unwrap();
     refused(&store, KeyChange::Revoke { id: "first".into() }).await;
 }

@@ -125,7 +125,8 @@ async fn one_address_cannot_take_every_connection() {
     }
 }
 
-/// Two addresses may take all connections. Those that sent no request with a valid key make room.
+/// Connections that sent no request with a valid key are closed for newcomers, even if two
+/// addresses hold all of them.
 #[tokio::test]
 async fn connections_without_a_request_do_not_keep_others_out() {
     let upstream = Upstream::answering(Duration::ZERO, 1).await;

@@ -146,14 +146,21 @@ impl ScheduledRequest {
         let (active, now) = (self.shared.active.load(), Instant::now());
         let mut at_target = self.reachable(target, now);
         sort_by_turn(&mut at_target);
-        at_target.iter().find_map(|upstream| {
-            let upstream = active.upstream(upstream.id)?;
-            let probe = upstream.begin(self.viewpoint(), now).ok()?;
-            upstream
-                .connects
-                .begin(upstream.settings.suspend_rule(), now);
-            Some((upstream.clone(), probe))
-        })
+        // Then those that are avoided: the permit may have been granted because one of them can be
+        // called, and without a call the same permit would be asked for again at once.
+        let avoided = self.left().filter(|upstream| upstream.target == target);
+        at_target
+            .iter()
+            .copied()
+            .chain(avoided)
+            .find_map(|upstream| {
+                let upstream = active.upstream(upstream.id)?;
+                let probe = upstream.begin(self.viewpoint(), now).ok()?;
+                upstream
+                    .connects
+                    .begin(upstream.settings.suspend_rule(), now);
+                Some((upstream.clone(), probe))
+            })
     }
 
     /// Upstreams of a pool that were not called yet. One whose server cannot be reached is left

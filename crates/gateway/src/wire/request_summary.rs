@@ -153,8 +153,8 @@ impl Field {
             _ if name.eq_ignore_ascii_case("prompt") => Field::Prompt,
             // A parser may ignore case, and more models never permit more.
             _ if is_other_models(name) => Field::OtherModels,
-            "messages" => Field::Read(Media::InContent),
-            "input" => Field::Read(Media::Here),
+            _ if name.eq_ignore_ascii_case("messages") => Field::Read(Media::InContent),
+            _ if name.eq_ignore_ascii_case("input") => Field::Read(Media::Here),
             _ => match position(differ_by_case) {
                 Some(key) => Field::OtherCase(name.to_owned(), key),
                 None => Field::Read(Media::Nowhere),

@@ -16,6 +16,8 @@ const MAX_RESUMES: u32 = 8;
 
 /// The message about bytes that were changed on their way.
 const MISMATCH: &str = "the bytes do not match the checksum that the storage states";
+const UNKNOWN_PARTS: &str =
+    "the checksum of its parts does not match, and the storage did not state their sizes";
 
 /// A remote file.
 pub(crate) trait RangeSource: Send + Sync {
@@ -41,10 +43,10 @@ pub(crate) trait RangeSource: Send + Sync {
         Box::pin(std::future::ready(None))
     }
 
-    /// Returns whether all parts of a file but the last have this size. Asked if a checksum of its
-    /// parts does not match.
-    fn has_parts_of<'a>(&'a self, _entry: &'a Entry, _size: u64) -> BoxFuture<'a, bool> {
-        Box::pin(std::future::ready(true))
+    /// Returns whether all parts of a file but the last have this size, or `None` if the storage
+    /// did not say. Asked if a checksum of its parts does not match.
+    fn has_parts_of<'a>(&'a self, _entry: &'a Entry, _size: u64) -> BoxFuture<'a, Option<bool>> {
+        Box::pin(std::future::ready(Some(true)))
     }
 
     fn failure(&self, kind: ErrorKind, message: &str) -> Error;
@@ -59,10 +61,16 @@ pub(super) async fn verify<R: RangeSource>(
     let Some(other) = verification.finish() else {
         return Ok(());
     };
-    match other.part_size() {
+    let are_even = match other.part_size() {
+        Some(size) => file.has_parts_of(entry, size).await,
+        None => Some(true),
+    };
+    match are_even {
         // A checksum of parts of different sizes cannot be computed again.
-        Some(size) if !file.has_parts_of(entry, size).await => Ok(()),
-        _ => Err(file.failure(ErrorKind::Corrupt, MISMATCH)),
+        Some(false) => Ok(()),
+        Some(true) => Err(file.failure(ErrorKind::Corrupt, MISMATCH)),
+        // No answer is no reason to accept bytes that do not match.
+        None => Err(file.failure(ErrorKind::Temporary, UNKNOWN_PARTS)),
     }
 }
 

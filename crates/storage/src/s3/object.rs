@@ -196,14 +196,14 @@ impl RangeSource for Object {
         })
     }
 
-    fn has_parts_of<'a>(&'a self, entry: &'a Entry, size: u64) -> BoxFuture<'a, bool> {
+    fn has_parts_of<'a>(&'a self, entry: &'a Entry, size: u64) -> BoxFuture<'a, Option<bool>> {
         Box::pin(async move {
             for part in 1..entry.size.div_ceil(size) {
-                if self.part_size(entry, part).await != Some(size) {
-                    return false;
+                if self.part_size(entry, part).await? != size {
+                    return Some(false);
                 }
             }
-            true
+            Some(true)
         })
     }
 

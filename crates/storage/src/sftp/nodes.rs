@@ -127,9 +127,11 @@ impl NewEntry<'_> {
 
 /// Returns whether the folder of an existing entry lists it with exactly this name.
 async fn is_spelled(connection: &PooledConnection, path: &[u8]) -> Done<bool> {
-    let at = path.iter().rposition(|byte| *byte == b'/');
-    let at = at.ok_or_else(unexpected_reply)?;
-    let (folder, name) = (&path[..at.max(1)], &path[at + 1..]);
+    let (folder, name) = match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at.max(1)], &path[at + 1..]),
+        // Relative to the home folder.
+        None => (&b"."[..], path),
+    };
     let reply = connection.request(Packet::open_folder(folder)).await?;
     let Reply::Handle(handle) = reply else {
         return Err(unexpected_reply());

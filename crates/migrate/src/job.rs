@@ -11,6 +11,7 @@ use crate::queries::{StateReader, Summary, roll_up};
 use crate::side::Side;
 use crate::status::Comparison;
 use crate::store::{CommitMode, Lock, Store, Writer, log, meta, set_meta};
+use crate::verify::damaged;
 use headworks_core::Backoff;
 use headworks_storage::display;
 use headworks_storage::{Backend, Capabilities, Folder, Local, Probe, Requests, failpoint};
@@ -370,7 +371,7 @@ impl Job {
     /// # Errors
     /// When the state file cannot be read.
     pub fn needs_repair(&self) -> Result<bool> {
-        Ok(meta::<i64>(&self.store.read()?, "repair")? == Some(1))
+        Ok(damaged::any(&self.store.read()?)?)
     }
 
     pub(crate) async fn enter_stage(&self, stage: &'static str, message: String) -> Result<()> {
@@ -422,10 +423,6 @@ impl Job {
                 let message = "a copy is in progress: finish it with `headworks migrate copy`, then plan again";
                 return Err(Error::Refused(message.into()));
             }
-            stage::PLANNED if self.needs_repair()? => {
-                let message = "files that a verification found damaged wait to be copied, and a new plan would take them for unchanged: run `headworks migrate copy` first";
-                return Err(Error::Refused(message.into()));
-            }
             stage::PLANNED | stage::DONE => self.begin_pass().await?,
             _ => self.note_clock().await?,
         }
@@ -440,6 +437,7 @@ impl Job {
         self.progress.enter(Phase::Summary, 0, 0);
         let prepare = |transaction: &rusqlite::Transaction<'_>| {
             control::apply_rules(transaction)?;
+            damaged::forget_copies(transaction)?;
             // A plan that was resumed after a retry has totals already.
             transaction.execute("DELETE FROM total", []).map(drop)
         };

@@ -32,6 +32,7 @@ use crate::job::{Job, stage};
 use crate::progress::Phase;
 use crate::queries::Outcome;
 use crate::store::set_meta;
+use crate::verify::damaged;
 use headworks_core::{Bound, Config, Cost, Job as PoolJob, Limits, Policy, Rate, TargetConfig};
 use headworks_pool::{Permits, Pool, Workers};
 use headworks_storage::{Backend, Local};
@@ -193,7 +194,7 @@ impl Job {
         let message = message.collect::<Vec<_>>().join(", ");
         let json = serde_json::to_string(&outcome).unwrap_or_default();
         let keep = move |transaction: &rusqlite::Transaction<'_>| {
-            set_meta(transaction, "repair", 0)?;
+            damaged::unmark_copied(transaction)?;
             set_meta(transaction, "outcome", json)
         };
         self.writer.write(keep).await?;

@@ -1,6 +1,7 @@
 //! Verification: whether the destination has what the source's rows say.
 
 mod check;
+pub(crate) mod damaged;
 mod listed;
 
 use crate::error::{Error, Result};
@@ -289,10 +290,10 @@ impl Job {
         if let Some(reason) = result.reason {
             let (parent, name) = (result.parent, result.name);
             if reason == DAMAGED {
+                let damaged = path.clone();
                 let write = move |transaction: &Transaction<'_>| {
                     forget_copy(transaction, parent, &name)?;
-                    // A new plan would find its size and time unchanged, so it is copied first.
-                    set_meta(transaction, "repair", 1)?;
+                    damaged::mark(transaction, &damaged)?;
                     set_meta(transaction, "stage", stage::PLANNED)
                 };
                 self.post_write(write).await?;

@@ -251,24 +251,11 @@ async fn everything(
     (first, dry): (bool, bool),
     json: bool,
 ) -> Result<Exit> {
-    if job.needs_repair()? && !dry {
-        // The plan that follows finds everything else that differs or is to be deleted.
-        let mut repair = options.clone();
-        repair.delete = Delete::Keep;
-        let outcome = job.copy(&repair).await?;
-        let exit = show::outcome(&job.state()?, &outcome, Some(&job.progress()), json)?;
-        if exit == Exit::FinishedWithFailures {
-            note(
-                "a plan would take damaged files that were not copied for unchanged: run `headworks migrate retry` before the next `run`",
-            );
-            return Ok(exit);
-        }
-        note(
-            "the files that the verification found damaged are copied; what else differs is planned now",
-        );
-    }
     let stage = job.state()?.meta_value("stage")?;
-    if matches!(stage.as_str(), "planning" | "done") {
+    // A verification that found damaged files takes up the last pass again, to copy those alone. A
+    // run plans anew: other entries may differ, too.
+    let is_reopened = stage == "planned" && job.needs_repair()?;
+    if is_reopened || matches!(stage.as_str(), "planning" | "done") {
         let summary = match first || dry || options.delete != Delete::Keep {
             true => job.plan().await?,
             false => job.plan_with_overlap(options).await?,

@@ -1,6 +1,6 @@
 //! Configuration sources from the command line and the environment.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use headworks_gateway::GatewayConfig;
@@ -9,6 +9,12 @@ use headworks_service::config::Sources;
 use crate::applications::schema;
 use crate::arguments::Common;
 use crate::report::UsageError;
+
+/// A file and the flags alone. Variables that are meant for another configuration have no effect.
+pub(crate) fn isolated(file: &Path, common: &Common) -> Result<Sources> {
+    let sources = flags(Sources::new().file(file), common)?;
+    Ok(with_gateway_defaults(sources))
+}
 
 /// The configuration file, the environment and the flags.
 pub(crate) fn sources(common: &Common) -> Result<Sources> {

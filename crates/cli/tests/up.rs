@@ -503,7 +503,15 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 #[test]
 fn a_demo_shows_all_applications_at_work_and_stops() {
     let folder = Folder::new();
-    let mut up = Up::start(&folder, &["--admin-listen", "127.0.0.1:0", "--demo"]);
+    // Variables of a real configuration have no effect on it.
+    let mut up = Up::start_in(
+        &folder,
+        &[
+            "FORWARDERS=real.yml",
+            "HEADWORKS_FLEET__URL=postgres://headworks@db.example/fleet",
+        ],
+        &["--admin-listen", "127.0.0.1:0", "--demo"],
+    );
     let files = up.demo_folder();
     let written = std::fs::read_to_string(files.join("headworks.toml")).unwrap();
     assert!(written.contains("[[gateway.key]]"), "{written}");
@@ -568,6 +576,15 @@ fn the_console_offers_a_demo_while_nothing_is_configured() {
     folder.write("headworks.toml", "[admin]\nlisten = '127.0.0.1:0'\n");
     let up = Up::start(&folder, &[]);
     assert_eq!(up.with_token("/admin/panels/demo", &[]).0, 404);
+    let folder = Folder::new();
+    let forwarders = "HEADWORKS_TRACKER__FORWARDER_LISTS=[\"list.txt\"]";
+    folder.write("list.txt", "udp://127.0.0.1:1\n");
+    let up = Up::start_in(&folder, &[forwarders], &["--admin-listen", "127.0.0.1:0"]);
+    assert_eq!(
+        up.with_token("/admin/panels/demo", &[]).0,
+        404,
+        "real forwarders"
+    );
     let refused = folder.run(&["up", "--demo", "--config", "headworks.toml"]);
     assert_eq!(refused.code, Some(2));
     assert!(

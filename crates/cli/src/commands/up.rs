@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use headworks_console::Console;
 use headworks_service::admin::{Admin, AdminConfig};
+use headworks_service::config::{Config, Origin};
 use headworks_service::exit::Exit;
 use headworks_service::logs::{self, LogConfig, LogHandle};
 use headworks_service::privileges::{self, ProcessConfig};
@@ -42,9 +43,7 @@ impl UpCommand {
             return Err(UsageError(text.into()).into());
         }
         let files = DemoFiles::write()?;
-        let mut common = common.clone();
-        common.config = Some(files.config());
-        run_with(&common, APPLICATIONS, self.strict, DemoMode::Runs(files))
+        run_with(common, APPLICATIONS, self.strict, DemoMode::Runs(files))
     }
 }
 
@@ -68,12 +67,16 @@ fn run_with(
     strict: bool,
     mut demo: DemoMode,
 ) -> Result<Exit> {
-    let sources = overrides::sources(common)?;
+    let sources = match &demo {
+        // Nothing of this machine's may be mixed in: neither real forwarders nor a shared database.
+        DemoMode::Runs(files) => overrides::isolated(&files.config(), common)?,
+        DemoMode::No | DemoMode::Offered => overrides::sources(common)?,
+    };
     let file = sources.path().map(|path| path.display().to_string());
-    if file.is_some() && matches!(demo, DemoMode::Offered) {
+    let reloader = Reloader::start(schema(), sources)?;
+    if matches!(demo, DemoMode::Offered) && (file.is_some() || is_configured(&reloader.current())) {
         demo = DemoMode::No;
     }
-    let reloader = Reloader::start(schema(), sources)?;
     warn(&reloader.current());
     let log = logs::install(&reloader.current().section::<LogConfig>())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -91,6 +94,24 @@ fn run_with(
     // Tasks that did not stop in time are abandoned, so that the process can exit.
     runtime.shutdown_background();
     exit
+}
+
+/// Whether variables or flags name something real that a demo would send its load to.
+fn is_configured(config: &Config) -> bool {
+    const REAL: [&str; 7] = [
+        "fleet.url",
+        "gateway.key",
+        "gateway.keys_file",
+        "gateway.upstream",
+        "tracker.forwarder_lists",
+        "tracker.forwarders",
+        "tracker.forwarders_file",
+    ];
+    let mut values = config.values().iter();
+    values.any(|value| {
+        let is_set = !matches!(value.origin, Origin::Default | Origin::NoFile);
+        is_set && REAL.iter().any(|key| value.key.starts_with(key))
+    })
 }
 
 async fn serve(

@@ -23,6 +23,8 @@ pub(crate) struct DemoFiles {
 impl DemoFiles {
     /// Writes the files, and opens the ports of the forwarders that they name.
     pub(crate) fn write() -> Result<DemoFiles> {
+        // Before there is a folder that would have to be removed.
+        let forwarders = forwarders::open()?;
         let name = format!("headworks-demo-{}-{:08x}", std::process::id(), random());
         let folder = std::env::temp_dir().join(name);
         // For this user only: the configuration contains keys. Fails if somebody else made it.
@@ -33,7 +35,7 @@ impl DemoFiles {
         let files = DemoFiles {
             folder,
             keys: Keys::random(random),
-            forwarders: forwarders::open()?,
+            forwarders,
         };
         files.put("forwarders.yml", &forwarders::list(&files.forwarders))?;
         files.put("headworks.toml", &files.configuration())?;

@@ -32,7 +32,7 @@ async fn loaded(folder: &Folder, url: &str, fleet: &str) -> Loaded {
 }
 
 impl Loaded {
-    /// Waits until requests arrive from so many nodes. Without a server a node keeps what it has,
+    /// Waits until requests arrive from `nodes` nodes. Without a server a node keeps what it has,
     /// which may be nothing, if its demand had just begun.
     async fn works_on(&self, nodes: usize, what: &str) {
         let counts = || {

@@ -70,7 +70,7 @@ impl BodyBudget for BodyCharge {
         let own = held.tenants.get(&self.tenant).copied().unwrap_or(0);
         let free = self.most.saturating_sub(held.total).saturating_sub(bytes);
         if own + bytes > free {
-            // What this body holds itself says nothing about the tenant's other bodies.
+            // The bytes of this body itself say nothing about the tenant's other bodies.
             self.shortage = Some(match own - self.bytes {
                 0 => Shortage::Total,
                 _ => Shortage::Tenant,

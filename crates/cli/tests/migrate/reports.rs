@@ -120,7 +120,8 @@ for row in range(max(screen) + 1):
 #[test]
 fn latency_is_met_with_more_calls_at_a_time() {
     let dir = TestDir::new();
-    let slow = "synth://?seed=5&depth=3&dirs=16&files=1&latency=20ms";
+    // Slow enough for some seconds, with progress each second, however fast the climb is.
+    let slow = "synth://?seed=5&depth=3&dirs=16&files=1&latency=100ms";
     let printed = dir.expect(0, &["plan", slow, "dst", "--json"]);
     let events = printed.lines().filter(|line| line.contains("\"progress\""));
     let limits = events.filter_map(|event| {
@@ -136,7 +137,7 @@ fn latency_is_met_with_more_calls_at_a_time() {
 #[test]
 fn latency_is_met_with_more_transfers_at_a_time() {
     let dir = TestDir::new();
-    let slow = "synth://?seed=5&depth=2&dirs=16&files=16&size=100&latency=20ms";
+    let slow = "synth://?seed=5&depth=2&dirs=16&files=16&size=100&latency=50ms";
     dir.expect(0, &["plan", slow, "dst"]);
     let printed = dir.expect(0, &["copy", "--json"]);
     let events = printed.lines().filter(|line| line.contains("\"progress\""));

@@ -110,7 +110,12 @@ async def handle_request(reader, writer):
         writer.write(b"" if method == "HEAD" else SLOW_DOWN)
         return
     damaged = is_flipped("up", target, body)
-    response_head, content = await forward(head, flipped(body) if damaged else body)
+    try:
+        response_head, content = await forward(head, flipped(body) if damaged else body)
+    except (OSError, asyncio.IncompleteReadError):
+        # The server closed the connection. Without a line, the request would seem pending for ever.
+        log.write(f"{method} {target} reset\n")
+        raise ConnectionCut from None
     status = response_head.split(b" ")[1].decode()
     if status.startswith("2") and is_flipped("down", target, content):
         content, damaged = flipped(content), True

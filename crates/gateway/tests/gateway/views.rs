@@ -353,7 +353,7 @@ async fn a_time_rule_in_force_is_what_explanations_and_statistics_state() {
     let answers = tasks.join_all().await;
     let queued = answers
         .iter()
-        .find(|answer| answer.header("x-headworks-position") == "1");
+        .find(|answer| answer.header("x-headworks-reason") == "queued");
     let id = queued.unwrap().header("x-headworks-request-id");
     let told = json(&running, &format!("/admin/explain/{id}")).await;
     let blocked = told["request"]["held_by"].as_str().unwrap();

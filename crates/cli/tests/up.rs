@@ -613,7 +613,7 @@ impl Manager {
 }
 
 #[test]
-fn the_service_manager_is_told_of_start_reload_and_end() {
+fn the_service_manager_is_notified_of_start_reload_and_end() {
     let folder = Folder::new();
     let manager = Manager::new(&folder);
     let socket = folder.path().join("notify");

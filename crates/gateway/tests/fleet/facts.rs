@@ -187,7 +187,7 @@ async fn an_overload_counts_once_though_its_node_dies() {
 
 /// An exchange that fails does not lose what its report would have told.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_overload_is_told_after_an_outage() {
+async fn an_overload_is_reported_after_an_outage() {
     let server = PostgresServer::start();
     let upstream = Upstream::start(|_| Reaction::Status(429, "\r\nretry-after: 1")).await;
     let toml = format!(

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hashes_of_an_object_and_of_its_parts_are_told_apart() {
+    fn the_hashes_of_an_object_and_of_its_parts_are_distinguished() {
         let stated = |name: &'static str, value: &str| {
             HeaderMap::from_iter([(http::HeaderName::from_static(name), value.parse().unwrap())])
         };
